@@ -1,0 +1,157 @@
+"""A capture in memory: its tables, the files they came from, and what was wrong with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pytest_rlserve import model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+
+Severity = Literal["error", "failure", "warning", "note"]
+"""error: the evidence is broken · failure: a check does not hold · warning and note: worth knowing."""
+
+_SHOWN_IDS = 5
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A fact about the evidence, with its place."""
+
+    message: str
+    severity: Severity
+    check: str
+    """Name of the check that answers for it."""
+    path: str | None = None
+    line: int | None = None
+    ids: tuple[str, ...] = ()
+    count: int = 1
+
+    def __str__(self) -> str:
+        """Return place, message and at most five ids."""
+        place = "" if self.path is None else f"{self.path}:{self.line}: " if self.line else f"{self.path}: "
+        return f"{place}{self.message}{_listed(self.ids)}"
+
+
+def _listed(ids: tuple[str, ...]) -> str:
+    if not ids:
+        return ""
+    rest = f" +{len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return f": {', '.join(ids[:_SHOWN_IDS])}{rest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One file of a capture, as it was read."""
+
+    path: str
+    """Relative to the capture."""
+    format: str
+    rows: int
+    whole: bool
+    """False if the file was cut off or its rest could not be read."""
+    digest: str
+    """SHA-256 of the file's bytes, in hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of a question the capture can answer: `observed` of `total` `of`."""
+
+    question: str
+    of: str
+    observed: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The time a metric is taken over.
+
+    `closed` are the spans in which the update gate was shut, cut to the window, in order and without overlap.
+    """
+
+    start: float
+    end: float
+    closed: tuple[tuple[float, float], ...] = ()
+    reason: str
+    """Why it begins and ends where it does, and what it leaves out."""
+
+    @property
+    def seconds(self) -> float:
+        """Length on the clock."""
+        return self.end - self.start
+
+    @property
+    def open_seconds(self) -> float:
+        """Length without the spans in which the update gate was shut."""
+        return self.seconds - sum(end - start for start, end in self.closed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What `rlserve.json` says of a capture; everything is optional."""
+
+    series: str | None = None
+    kind: str = "rollout"
+    job: str | None = None
+    pair: str | None = None
+    commit: str | None = None
+    captured_at: float | None = None
+    gpus: int | None = None
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    factors: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Capture:
+    """All that was read from one run. Tables are never changed in place."""
+
+    name: str
+    requests: pa.Table = field(default_factory=model.REQUESTS.empty_table)
+    payloads: pa.Table = field(default_factory=model.PAYLOADS.empty_table)
+    tools: pa.Table = field(default_factory=model.TOOLS.empty_table)
+    attempt_events: pa.Table = field(default_factory=model.ATTEMPT_EVENTS.empty_table)
+    control_events: pa.Table = field(default_factory=model.CONTROL_EVENTS.empty_table)
+    manifest: Manifest = field(default_factory=Manifest)
+    sources: tuple[Source, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What the readers noticed; each check takes up its own."""
+    not_read: tuple[tuple[str, str], ...] = ()
+    """Files of the folder that no reader knows, each with the reason."""
+    _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Identify the capture by the content of its files, whatever they are called."""
+        import hashlib
+
+        whole = hashlib.sha256("\n".join(sorted(source.digest for source in self.sources)).encode())
+        return f"sha256:{whole.hexdigest()}"
+
+    def has(self, table: str) -> bool:
+        """Tell whether that table holds any row."""
+        found: pa.Table = getattr(self, table)
+        return bool(found.num_rows)
+
+    def derive(self, func: Callable[[Capture], T]) -> T:
+        """Return ``func(self)``, computed once for this capture."""
+        if func not in self._derived:
+            self._derived[func] = func(self)
+        value: T = self._derived[func]
+        return value
+
+    def tables(self) -> Iterator[tuple[str, pa.Table]]:
+        """Go through the canonical tables by name."""
+        for name in model.TABLES:
+            yield name, getattr(self, name)
+
+    def replace(self, **changes: Any) -> Capture:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes, _derived={})

@@ -1,0 +1,159 @@
+"""Checks state facts about a capture: each holds, does not hold, or cannot be told.
+
+A check is one file in this folder with one decorated function. It never passes on nothing: with zero things
+looked at, its status is `inconclusive`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pytest_rlserve.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_rlserve.capture import Capture, Finding
+
+    CheckFunction = Callable[[Capture, "Evidence"], "Outcome"]
+
+Status = Literal["pass", "fail", "inconclusive", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """How much may be missing before a check fails; the policy's `[evidence]`."""
+
+    open_attempts: float = 0
+    """Attempts that may be open at the end: a number, or a fraction of those dispatched if below 1."""
+    rows_joined: float = 0.999
+    """Smallest share of rows that have an attempt."""
+    traceable_served: float = 0.999
+    """Smallest share of completed, traceable requests that have a row."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What a check function returns: how much it looked at and what it found."""
+
+    observed: int
+    """Things that are as they should be."""
+    of: int
+    """Things looked at."""
+    noun: str
+    """What the things are, in the plural."""
+    findings: list[Finding] = field(default_factory=list)
+    inconclusive: str | None = None
+    """Why nothing can be said, and what would have to be there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The status of one check on one capture, with its evidence."""
+
+    name: str
+    capture: str
+    status: Status
+    observed: int
+    of: int
+    noun: str
+    findings: tuple[Finding, ...]
+    why: str | None = None
+
+    @property
+    def problems(self) -> list[Finding]:
+        """Return the findings that speak against the capture."""
+        return [finding for finding in self.findings if finding.severity in ("error", "failure")]
+
+    def message(self) -> str:
+        """Say what holds or does not, where, and how much was looked at."""
+        share = f"{self.observed:,} of {self.of:,} {self.noun}"
+        if self.status == "pass":
+            return f"{self.name} holds for {self.capture}: {share}"
+        if self.status == "inconclusive":
+            return f"{self.name} cannot be told for {self.capture}: {self.why}"
+        verb = "found broken evidence in" if self.status == "error" else "does not hold for"
+        lines = [f"{self.name} {verb} {self.capture}: {share}"]
+        shown = self.problems[:10]
+        lines += [f"  {finding}" for finding in shown]
+        if len(self.problems) > len(shown):
+            lines.append(f"  +{len(self.problems) - len(shown)} more findings")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A registered check."""
+
+    name: str
+    doc: str
+    question: int
+    """Which of the five questions of the gate it answers: 1 is trust, 2 is accounting."""
+    default: bool
+    """Whether the built-in suite runs it unasked."""
+    func: Callable[[Capture, Evidence], Outcome]
+
+    @property
+    def foundation(self) -> bool:
+        """Tell whether nothing may be judged from a capture that this check does not pass."""
+        return self.question == 1
+
+
+CHECKS: Registry[Check] = Registry("check", "pytest_rlserve.checks")
+
+
+def check(*, question: int, default: bool = True) -> Callable[[CheckFunction], CheckFunction]:
+    """Register the decorated function as the check of its name.
+
+    Args:
+        question: 1 if it says whether the evidence can be trusted, 2 if it accounts for attempts, 3 if it
+            says how well serving worked.
+        default: whether the built-in suite runs it without being named in the policy.
+    """
+
+    def register(func: CheckFunction) -> CheckFunction:
+        doc = inspect.getdoc(func) or ""
+        new = Check(name=func.__name__, doc=doc, question=question, default=default, func=func)
+        CHECKS.add(func.__name__, new, home=func.__module__)
+        return func
+
+    return register
+
+
+def run_check(capture: Capture, name: str, evidence: Evidence | None = None) -> CheckResult:
+    """Run one check on a capture."""
+    found = CHECKS[name].func(capture, evidence or Evidence())
+    severities = {finding.severity for finding in found.findings}
+    status: Status = "pass"
+    why = found.inconclusive
+    if "error" in severities:
+        status = "error"
+    elif "failure" in severities:
+        status = "fail"
+    elif why or not found.of:
+        status, why = "inconclusive", why or f"there are no {found.noun} to look at"
+    return CheckResult(
+        name=name,
+        capture=capture.name,
+        status=status,
+        observed=found.observed,
+        of=found.of,
+        noun=found.noun,
+        findings=tuple(found.findings),
+        why=why,
+    )
+
+
+def run_checks(
+    capture: Capture, *, names: Iterable[str] | None = None, evidence: Evidence | None = None
+) -> list[CheckResult]:
+    """Run checks on a capture: those named, or all that the built-in suite runs unasked."""
+    chosen = default_checks() if names is None else list(names)
+    return [run_check(capture, name, evidence) for name in chosen]
+
+
+def default_checks() -> list[str]:
+    """Return the checks that run unasked, foundations first."""
+    return [c.name for c in sorted(CHECKS.values(), key=lambda c: (c.question, c.name)) if c.default]

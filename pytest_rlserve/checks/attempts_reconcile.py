@@ -1,0 +1,108 @@
+"""Question 2: is every attempt accounted for?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.capture import Finding
+from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.joins import join
+from pytest_rlserve.ledger import Account, ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.joins import Joined
+
+_NAME = "attempts_reconcile"
+
+
+@check(question=2)
+def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
+    """dispatched = completed + canceled + failed + open, for attempts and for single requests.
+
+    It fails on attempts that were dispatched and never ended (more than the policy's `open_attempts`), on
+    events that contradict each other or belong to no dispatched attempt, on a sample accepted twice, and on a
+    request that was served twice: a client that retried by itself.
+    """
+    accounts = capture.derive(ledger)
+    own = (*accounts.attempts, *accounts.requests)
+    noun = "dispatched attempts and requests" if accounts.requests else "dispatched attempts"
+    if not own and not accounts.findings:
+        why = "no source records attempts: write rlserve.attempt.v1 (pytest_rlserve.AttemptRecorder) beside the trace"
+        return Outcome(observed=0, of=0, noun=noun, inconclusive=why)
+    findings = list(accounts.findings)
+    for level, some in (("attempt", accounts.attempts), ("request", accounts.requests)):
+        findings += _open(level, [account for account in some if account.outcome is None], len(some), evidence)
+    findings += _served_twice(capture, capture.derive(join))
+    ended = sum(account.outcome is not None for account in own)
+    return Outcome(observed=ended, of=len(own), noun=noun, findings=findings)
+
+
+def _open(level: str, accounts: Sequence[Account], dispatched: int, evidence: Evidence) -> list[Finding]:
+    if not accounts:
+        return []
+    limit = evidence.open_attempts
+    allowed = limit * dispatched if 0 < limit < 1 else limit
+    first = accounts[0]
+    one = len(accounts) == 1
+    text = (
+        f"{first.name} was dispatched and never ended"
+        if one
+        else f"{len(accounts):,} {level}s were dispatched and never ended ({allowed:g} may be open)"
+    )
+    return [
+        Finding(
+            message=text + "; it was running when the records stop, or its end was lost" * one,
+            severity="failure" if len(accounts) > allowed else "note",
+            check=_NAME,
+            path=first.source,
+            line=first.line,
+            ids=() if one else tuple(account.name for account in accounts),
+            count=len(accounts),
+        )
+    ]
+
+
+def _served_twice(capture: Capture, joined: Joined) -> list[Finding]:
+    """Find accounts with more rows than they asked for: the same prompt again, or while the first still ran."""
+    accounts = {id(owner): owner for owner in joined.owners.values()}
+    several = {key: numbers for key, numbers in joined.served.items() if len(numbers) > 1}
+    if not several:
+        return []
+    rows = capture.requests.select(
+        ["request_id", "x_request_id", "received_at", "ended_at", "input_length", "input_sequence_hashes"]
+    )
+    findings = []
+    for key, numbers in several.items():
+        account = accounts[key]
+        served = rows.take(numbers).to_pylist()
+        turns = account.get("turns")
+        extra = len(served) - turns if turns else sum(map(_repeats, served, served[1:]))
+        if extra > 0:
+            shared = served[0]["x_request_id"]
+            named = f"x_request_id {shared}" if shared else f"attempt {account.attempt_id}"
+            findings.append(
+                Finding(
+                    message=(
+                        f"{named} has {'two' if len(served) == 2 else len(served)} serving rows "
+                        f"for one {account.level}: the client sent it again by itself"
+                    ),
+                    severity="failure",
+                    check=_NAME,
+                    path=account.source,
+                    line=account.line,
+                    ids=tuple(row["request_id"] for row in served),
+                    count=extra,
+                )
+            )
+    return findings
+
+
+def _repeats(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Tell whether two rows of one account are the same work twice, not two turns."""
+    if first["input_sequence_hashes"] and first["input_sequence_hashes"] == second["input_sequence_hashes"]:
+        return True
+    times = first["ended_at"], second["received_at"]
+    return None not in times and bool(second["received_at"] < first["ended_at"])

@@ -1,0 +1,94 @@
+"""Question 2: does every served request belong to an attempt, and every completed request to a row?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_rlserve.capture import Finding
+from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.joins import RESIDUALS, UNEXPLAINED, Joined, join
+from pytest_rlserve.ledger import ledger
+from pytest_rlserve.units import percent
+
+if TYPE_CHECKING:
+    from pytest_rlserve.capture import Capture
+
+_NAME = "requests_are_joined"
+
+
+@check(question=2)
+def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
+    """Rows are joined with attempts, by response id, else x-request-id, else session.
+
+    Two shares are judged: rows that have an attempt, of all rows (policy: `rows_joined`), and completed
+    requests that have a row, of those that should (`traceable_served`). Equal counts are never taken for a
+    join. Requests without a row are named by the reason.
+    """
+    accounts = capture.derive(ledger)
+    rows = capture.requests.num_rows
+    if not rows or not (accounts.attempts or accounts.requests):
+        missing = "no served requests" if not rows else "no attempt records"
+        return Outcome(observed=0, of=0, noun="rows", inconclusive=f"there are {missing} to join")
+    joined = capture.derive(join)
+    if not joined.possible:
+        why = (
+            f"joined 0 of {rows:,} rows: rows and attempts share no id, whatever their counts. Send the header "
+            "X-Dynamo-Session-ID (Dynamo then records x-request-id and session), or record each response's id"
+        )
+        return Outcome(observed=0, of=rows, noun="rows", inconclusive=why)
+    findings = [*_orphans(capture, joined, evidence), *_without_row(capture, joined, evidence)]
+    return Outcome(observed=joined.joined, of=rows, noun="rows", findings=findings)
+
+
+def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Finding]:
+    orphans = [number for number in range(joined.rows) if number not in joined.owners]
+    if not orphans:
+        return []
+    share = joined.joined / joined.rows
+    first = capture.requests.slice(orphans[0], 1).to_pylist()[0]
+    contested = f", {len(joined.ambiguous):,} of them because several attempts share their key" if joined.ambiguous else ""
+    return [
+        Finding(
+            message=(
+                f"{len(orphans):,} of {joined.rows:,} rows belong to no attempt{contested} "
+                f"({percent(share, signed=False)} joined, {percent(evidence.rows_joined, signed=False)} needed)"
+            ),
+            severity="failure" if share < evidence.rows_joined else "warning",
+            check=_NAME,
+            path=first["source"],
+            line=first["line"],
+            ids=tuple(capture.requests["request_id"].take(orphans).to_pylist()),
+            count=len(orphans),
+        )
+    ]
+
+
+def _without_row(capture: Capture, joined: Joined, evidence: Evidence) -> list[Finding]:
+    share = joined.traceable_served / joined.traceable if joined.traceable else 1.0
+    short = share < evidence.traceable_served
+    findings = []
+    for name in RESIDUALS:
+        accounts = joined.without_row.get(name, [])
+        if not accounts:
+            continue
+        text = f"{len(accounts):,} {joined.level}s without a row: {name} ({RESIDUALS[name]})"
+        if name in UNEXPLAINED:
+            text += (
+                f"; {joined.traceable_served:,} of {joined.traceable:,} traceable ones have a row "
+                f"({percent(evidence.traceable_served, signed=False)} needed)"
+            )
+            cut = [source.path for source in capture.sources if not source.whole]
+            if cut:
+                text += f"; they may lie in the truncated {cut[0]}"
+        findings.append(
+            Finding(
+                message=text,
+                severity="note" if name not in UNEXPLAINED else "failure" if short else "warning",
+                check=_NAME,
+                path=accounts[0].source,
+                line=accounts[0].line,
+                ids=tuple(account.name for account in accounts),
+                count=len(accounts),
+            )
+        )
+    return findings

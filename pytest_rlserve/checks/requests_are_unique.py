@@ -1,0 +1,54 @@
+"""Question 1: is every request there once?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from pytest_rlserve.capture import Finding
+from pytest_rlserve.checks import Evidence, Outcome, check
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pytest_rlserve.capture import Capture
+
+_PLACE = ("source", "line")
+
+
+@check(question=1)
+def requests_are_unique(capture: Capture, evidence: Evidence) -> Outcome:
+    """No request id stands in two rows: such rows are shards copied twice, or two runs in one capture.
+
+    Two rows that agree are still counted once too often by everything downstream; two that differ cannot both
+    be true, and neither is preferred.
+    """
+    rows = capture.requests
+    counts = pc.value_counts(rows["request_id"])
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    findings = [_finding(rows.filter(pc.equal(rows["request_id"], one))) for one in twice]
+    distinct = len(counts)
+    return Outcome(observed=distinct - len(findings), of=distinct, noun="request ids", findings=findings)
+
+
+def _finding(rows: pa.Table) -> Finding:
+    same: list[dict[str, Any]] = rows.to_pylist()
+    first, second = same[0], same[-1]
+    places = " and ".join(f"{row['source']}:{row['line']}" for row in same)
+    differing = [name for name in first if name not in _PLACE and first[name] != second[name]]
+    times = "twice" if len(same) == 2 else f"{len(same)} times"
+    text = f"request_id {first['request_id']} appears {times}, at {places}"
+    if not differing:
+        text += ", with the same values: was a shard copied or concatenated?"
+    for name in differing[:3]:
+        if name != "input_sequence_hashes":
+            text += f", with {name} {first[name]} and {second[name]}"
+    return Finding(
+        message=text,
+        severity="error",
+        check="requests_are_unique",
+        path=second["source"],
+        line=second["line"],
+        count=len(same) - 1,
+    )

@@ -1,0 +1,181 @@
+"""Which served row belongs to which attempt, and why a request has none.
+
+Keys, strongest first: the response id (`chatcmpl-` or `cmpl-` before the row's request id), the x-request-id
+(which is not unique), the session (one to many). Two shares come out, never one: rows joined of all rows, and
+served of what should have been served with a trace.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.ledger import Account, ledger
+
+if TYPE_CHECKING:
+    from pytest_rlserve.capture import Capture
+
+_RESPONSE_PREFIXES = ("chatcmpl-", "cmpl-")
+_UNTRACED_ROUTES = ("/generate", "/inference/v1/generate")
+_KEYS = ("request_id", "x_request_id", "session_id", "received_at", "ended_at", "input_length", "source", "line")
+
+RESIDUALS = {
+    "n>1": "asked for several choices at once, which Dynamo does not trace",
+    "untraced route": "went to a route that Dynamo does not trace",
+    "404": "was refused with 404 before it reached a worker",
+    "refused": "was refused by the frontend before it reached a worker",
+    "unreachable": "failed without an HTTP answer",
+    "early cancel": "was canceled before Dynamo wrote a row, which it may skip",
+    "open at the end": "had not ended when the records stop",
+    "ambiguous key": "shares its join key with other attempts, so no row can be given to it",
+    "lost row": "completed on a traced route, so a row was written and lost",
+}
+"""Why a request has no row, by name."""
+UNEXPLAINED = ("ambiguous key", "lost row")
+"""The residuals that Dynamo's way of tracing does not explain."""
+
+
+@dataclass(slots=True)
+class Joined:
+    """The outcome of joining a capture's rows with its accounts."""
+
+    level: str
+    """`request` if the framework recorded single requests, else `attempt`."""
+    rows: int
+    owners: dict[int, Account] = field(default_factory=dict)
+    """Row number of the requests table → the account it serves."""
+    served: dict[int, list[int]] = field(default_factory=dict)
+    """id() of an account → its row numbers, in order of arrival."""
+    ambiguous: list[int] = field(default_factory=list)
+    """Rows that several attempts could own; none gets them by guess."""
+    contested: set[int] = field(default_factory=set)
+    """id() of the accounts that could own one of those."""
+    without_row: dict[str, list[Account]] = field(default_factory=dict)
+    """Residual name → the accounts that have no row for that reason."""
+    traceable: int = 0
+    """Completed accounts that should have a row."""
+    traceable_served: int = 0
+    possible: bool = True
+    """False if rows and accounts share no kind of key at all."""
+
+    @property
+    def joined(self) -> int:
+        """Return how many rows have an owner."""
+        return len(self.owners)
+
+    def rows_of(self, account: Account) -> list[int]:
+        """Return the row numbers that serve an account."""
+        return self.served.get(id(account), [])
+
+
+def join(capture: Capture) -> Joined:
+    """Join rows with accounts; ask for it through ``capture.derive(join)``."""
+    accounts = capture.derive(ledger)
+    level = "request" if accounts.requests else "attempt"
+    own = accounts.requests or accounts.attempts
+    rows = capture.requests.select(_KEYS).to_pylist()
+    result = Joined(level=level, rows=len(rows))
+    free = _by_response(result, own, rows)
+    free = _by_request_id(result, own, rows, free)
+    _by_session(result, accounts.attempts or own, rows, free)
+    for number in sorted(result.owners):
+        result.served.setdefault(id(result.owners[number]), []).append(number)
+    _explain(result, own)
+    result.possible = bool(result.owners) or _share_a_key(own, rows)
+    return result
+
+
+def _by_response(result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]]) -> list[int]:
+    of_response: dict[str, Account] = {}
+    for account in own:
+        response = account.get("response_id")
+        if response:
+            for prefix in _RESPONSE_PREFIXES:
+                response = response.removeprefix(prefix)
+            of_response[response] = account
+    free = []
+    for number, row in enumerate(rows):
+        owner = of_response.get(row["request_id"])
+        if owner is None:
+            free.append(number)
+        else:
+            result.owners[number] = owner
+    return free
+
+
+def _by_request_id(
+    result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]], free: list[int]
+) -> list[int]:
+    taken = {id(owner) for owner in result.owners.values()}
+    of_request: dict[str, list[Account]] = defaultdict(list)
+    for account in own:
+        if account.level == "attempt" or id(account) not in taken:
+            for one in account.x_request_ids:
+                of_request[one].append(account)
+    left = []
+    for number in free:
+        owners = of_request.get(rows[number]["x_request_id"] or "", [])
+        if len({owner.attempt_id for owner in owners}) > 1:
+            result.ambiguous.append(number)
+            result.contested.update(map(id, owners))
+        elif owners:
+            result.owners[number] = owners[0]
+            if owners[0].level == "request" and len(owners) > 1:
+                owners.pop(0)
+        else:
+            left.append(number)
+    return left
+
+
+def _by_session(result: Joined, attempts: tuple[Account, ...], rows: list[dict[str, Any]], free: list[int]) -> None:
+    of_session: dict[str, set[int]] = defaultdict(set)
+    by_id = {id(account): account for account in attempts}
+    for account in attempts:
+        if session := account.get("session_id"):
+            of_session[session].add(id(account))
+    for number in free:
+        owners = of_session.get(rows[number]["session_id"] or "", set())
+        if len(owners) == 1:
+            result.owners[number] = by_id[next(iter(owners))]
+        elif owners:
+            result.ambiguous.append(number)
+            result.contested |= owners
+
+
+def _explain(result: Joined, own: tuple[Account, ...]) -> None:
+    for account in own:
+        has_row = id(account) in result.served
+        why = _traceless(account)
+        if why == "lost row":
+            result.traceable += 1
+            result.traceable_served += has_row
+            why = "ambiguous key" if id(account) in result.contested else why
+        if not has_row:
+            result.without_row.setdefault(why, []).append(account)
+
+
+def _traceless(account: Account) -> str:
+    """Name the reason why this account may lack a row; "lost row" if there is none."""
+    status = account.get("http_status")
+    if (account.get("n") or 1) > 1:
+        return "n>1"
+    if (account.get("endpoint") or "") in _UNTRACED_ROUTES:
+        return "untraced route"
+    match account.outcome:
+        case None:
+            return "open at the end"
+        case "canceled":
+            return "early cancel"
+        case "failed":
+            if status is None:
+                return "unreachable"
+            return "404" if status == 404 else "refused"
+        case _:
+            return "lost row"
+
+
+def _share_a_key(own: tuple[Account, ...], rows: list[dict[str, Any]]) -> bool:
+    ids = any(account.x_request_ids for account in own) and any(row["x_request_id"] for row in rows)
+    sessions = any(account.get("session_id") for account in own) and any(row["session_id"] for row in rows)
+    return ids or sessions or any(account.get("response_id") for account in own)

@@ -1,0 +1,252 @@
+"""From events to accounts: one account for each attempt, and one for each HTTP request the framework recorded.
+
+    dispatched = completed + canceled + failed + open
+    completed  = accepted + rejected + pending
+
+A retry is counted beside its outcome. Events may be out of order in the files; they are folded by time.
+Contradictions are never resolved silently: the first word stands, and the second becomes a finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_rlserve.capture import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_rlserve.capture import Capture
+
+Level = Literal["attempt", "request"]
+_ORDER = {
+    event: rank
+    for rank, event in enumerate(
+        ("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected")
+    )
+}
+OUTCOMES = ("completed", "canceled", "failed")
+_DECISIONS = ("accepted", "rejected")
+_CARRIED = (
+    "group_id sample_id step target_policy policy policy_end trained_version tokens_by_version session_id "
+    "response_id retry_of reason purpose endpoint n turns reward http_status finish_reason prompt_tokens "
+    "output_tokens cached_tokens ttft_ms latency_ms"
+).split()
+
+
+@dataclass(slots=True, kw_only=True)
+class Account:
+    """What became of one attempt, or of one HTTP request of an attempt."""
+
+    level: Level
+    run: str | None
+    attempt_id: str
+    x_request_ids: tuple[str, ...] = ()
+    dispatched_at: float | None = None
+    ended_at: float | None = None
+    outcome: Literal["completed", "canceled", "failed"] | None = None
+    """None while open."""
+    decided_at: float | None = None
+    acceptance: Literal["accepted", "rejected"] | None = None
+    """None while pending."""
+    retried: bool = False
+    fields: dict[str, Any] = field(default_factory=dict)
+    """The other fields its events carry, the latest word last."""
+    source: str = ""
+    line: int = 0
+
+    def get(self, name: str) -> Any:
+        """Return one of the carried fields, or None if no event said it."""
+        return self.fields.get(name)
+
+    @property
+    def name(self) -> str:
+        """Name it as a user would look it up."""
+        return self.x_request_ids[0] if self.level == "request" and self.x_request_ids else self.attempt_id
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The algebra of one level. A field is None where no source covers it."""
+
+    dispatched: int
+    completed: int
+    canceled: int
+    failed: int
+    open: int
+    retried: int
+    accepted: int | None = None
+    rejected: int | None = None
+    pending: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All accounts of a capture, and the contradictions met on the way."""
+
+    attempts: tuple[Account, ...]
+    requests: tuple[Account, ...]
+    findings: tuple[Finding, ...]
+
+    def counts(self, level: Level) -> Counts | None:
+        """Count one level, or return None if no event of that level was recorded."""
+        accounts = self.attempts if level == "attempt" else self.requests
+        if not accounts:
+            return None
+        ended = Counter(account.outcome for account in accounts)
+        decided = Counter(account.acceptance for account in accounts if account.outcome == "completed")
+        covered = level == "attempt" and bool(decided["accepted"] or decided["rejected"])
+        return Counts(
+            dispatched=len(accounts),
+            completed=ended["completed"],
+            canceled=ended["canceled"],
+            failed=ended["failed"],
+            open=ended[None],
+            retried=sum(account.retried for account in accounts),
+            accepted=decided["accepted"] if covered else None,
+            rejected=decided["rejected"] if covered else None,
+            pending=decided[None] if covered else None,
+        )
+
+
+def ledger(capture: Capture) -> Ledger:
+    """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``."""
+    events = capture.attempt_events.to_pylist()
+    events.sort(key=lambda event: (event["t"], _ORDER[event["event"]]))
+    fold = _Fold()
+    for event in events:
+        fold.take(event)
+    return fold.close()
+
+
+class _Fold:
+    """The state of the fold: accounts by key, in the order in which they were dispatched."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[tuple[str, str | None, str, str | None], list[Account]] = {}
+        self._findings: list[Finding] = []
+        self._retried: set[tuple[str, str | None, str, str | None]] = set()
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Enter one event into the account it speaks of."""
+        level, kind = event["level"], event["event"]
+        request = event["x_request_id"] if level == "request" else None
+        key = (level, event["run"], event["attempt_id"], request)
+        accounts = self._accounts.setdefault(key, [])
+        if kind == "retried":
+            self._retried.add(key)
+            return
+        if kind == "dispatched":
+            if accounts and level == "attempt":
+                self._contradict(event, f"attempt_id {event['attempt_id']!r} was dispatched again under the same id")
+            accounts.append(self._opened(event, key))
+            return
+        account = _waiting(accounts, kind)
+        if account is None:
+            self._contradict(event, f"{kind} {_what(event)}, which was never dispatched or has already ended")
+            return
+        self._settle(account, event)
+
+    def _opened(self, event: dict[str, Any], key: tuple[str, str | None, str, str | None]) -> Account:
+        account = Account(
+            level=event["level"],
+            run=event["run"],
+            attempt_id=event["attempt_id"],
+            dispatched_at=event["t"],
+            retried=key in self._retried,
+            source=event["source"],
+            line=event["line"],
+        )
+        _carry(account, event)
+        return account
+
+    def _settle(self, account: Account, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind in OUTCOMES:
+            if account.outcome is not None:
+                self._contradict(event, f"{_what(event)} both {account.outcome} and {kind}")
+                return
+            account.outcome, account.ended_at = kind, event["t"]
+        else:
+            if account.acceptance is not None:
+                word = "twice" if account.acceptance == kind else f"both {account.acceptance} and"
+                self._contradict(event, f"{_what(event)} was {word} {kind}")
+                return
+            if account.outcome != "completed":
+                state = account.outcome or "still open"
+                self._contradict(event, f"{_what(event)} was {kind} although it was {state}, not completed")
+                return
+            account.acceptance, account.decided_at = kind, event["t"]
+        _carry(account, event)
+
+    def _contradict(self, event: dict[str, Any], message: str) -> None:
+        self._findings.append(
+            Finding(
+                message=message,
+                severity="failure",
+                check="attempts_reconcile",
+                path=event["source"],
+                line=event["line"],
+                ids=(event["attempt_id"],),
+            )
+        )
+
+    def close(self) -> Ledger:
+        """Return the accounts, those of samples accepted twice among the findings."""
+        accounts = [account for group in self._accounts.values() for account in group]
+        accounts.sort(key=lambda account: (account.dispatched_at or 0.0, account.name))
+        attempts = tuple(account for account in accounts if account.level == "attempt")
+        requests = tuple(account for account in accounts if account.level == "request")
+        return Ledger(attempts, requests, (*self._findings, *_accepted_twice(attempts)))
+
+
+def _waiting(accounts: list[Account], kind: str) -> Account | None:
+    """Return the account an end or a decision belongs to: the earliest that still waits for it.
+
+    A request id may be sent twice at once, so ends are given out first come, first served.
+    """
+    if kind in OUTCOMES:
+        return next((a for a in accounts if a.outcome is None), None) or _last(accounts, level="attempt")
+    return next((a for a in accounts if a.acceptance is None), None) or _last(accounts, level="attempt")
+
+
+def _last(accounts: list[Account], *, level: Level) -> Account | None:
+    return accounts[-1] if accounts and accounts[-1].level == level else None
+
+
+def _carry(account: Account, event: dict[str, Any]) -> None:
+    for name in _CARRIED:
+        value = event[name]
+        if value is not None:
+            account.fields[name] = value
+    said = [event["x_request_id"], *(event["x_request_ids"] or ())]
+    account.x_request_ids = tuple(dict.fromkeys((*account.x_request_ids, *(one for one in said if one))))
+
+
+def _what(event: dict[str, Any]) -> str:
+    if event["level"] == "request":
+        return f"request {event['x_request_id']!r} of attempt {event['attempt_id']!r}"
+    return f"attempt {event['attempt_id']!r}"
+
+
+def _accepted_twice(attempts: Iterable[Account]) -> list[Finding]:
+    """Find samples with more than one accepted attempt: each sample is trained on at most once."""
+    accepted: dict[tuple[Any, ...], list[Account]] = {}
+    for account in attempts:
+        if account.acceptance == "accepted" and account.get("sample_id") is not None:
+            key = (account.run, account.get("group_id"), account.get("sample_id"))
+            accepted.setdefault(key, []).append(account)
+    return [
+        Finding(
+            message=f"sample {key[2]!r} has {len(twins)} accepted attempts, at most one may be",
+            severity="failure",
+            check="attempts_reconcile",
+            path=twins[-1].source,
+            line=twins[-1].line,
+            ids=tuple(twin.attempt_id for twin in twins),
+        )
+        for key, twins in accepted.items()
+        if len(twins) > 1
+    ]

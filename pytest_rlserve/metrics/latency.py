@@ -1,0 +1,195 @@
+"""Latency over completed requests, and beside it the share of all dispatched requests that were served in time.
+
+A failed request ends early and a timed-out one not at all, so a tail over completed requests improves when
+serving gets worse; `served_within_budget_fraction` does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from pytest_rlserve.errors import NotMeasurable
+from pytest_rlserve.joins import join
+from pytest_rlserve.ledger import ledger
+from pytest_rlserve.metrics import Scope, Value, metric
+from pytest_rlserve.metrics.served import column, completed_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_rlserve.capture import Capture
+
+_ALL = "whole capture"
+_ANY = "any policy version"
+_SPREAD = ("p50", "p95", "p99")
+_COLUMNS = {"ttft": "ttft_ms", "itl": "avg_itl_ms", "request_latency": "total_time_ms"}
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"requests"},
+    numerator="time from receipt to the first token, of each completed request",
+    denominator="1",
+    freshness=_ANY,
+    phase=_ALL,
+    statistics=_SPREAD,
+)
+def ttft(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """Time to first token as Dynamo's frontend measured it (`ttft_ms`): waiting and prefill."""
+    return column(completed_rows(capture), "ttft_ms") / 1e3
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"requests"},
+    numerator="mean time between output tokens, of each completed request with two tokens or more",
+    denominator="1",
+    freshness=_ANY,
+    phase=_ALL,
+    statistics=_SPREAD,
+)
+def itl(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """Inter-token latency (`avg_itl_ms`): (total − ttft) ÷ (output tokens − 1)."""
+    rows = completed_rows(capture)
+    several = rows.filter(pc.fill_null(pc.greater(rows["output_tokens"], 1), False))
+    if not several.num_rows:
+        raise NotMeasurable("no completed request has two output tokens")
+    return column(several, "avg_itl_ms") / 1e3
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"requests"},
+    numerator="time from receipt to the last token, of each completed request",
+    denominator="1",
+    freshness=_ANY,
+    phase=_ALL,
+    statistics=_SPREAD,
+)
+def request_latency(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """Whole time of a request as Dynamo's frontend measured it (`total_time_ms`)."""
+    return column(completed_rows(capture), "total_time_ms") / 1e3
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"requests"},
+    numerator="time from receipt to the start of prefill, of each completed request",
+    denominator="1",
+    freshness=_ANY,
+    phase=_ALL,
+    statistics=_SPREAD,
+)
+def prefill_wait(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """Time before prefill began (`prefill_wait_time_ms`), the router's queue included."""
+    return column(completed_rows(capture), "prefill_wait_time_ms") / 1e3
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"requests"},
+    numerator="time of the prefill, of each completed request",
+    denominator="1",
+    freshness=_ANY,
+    phase=_ALL,
+    statistics=_SPREAD,
+)
+def prefill_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """Time from the start of prefill to the first token (`prefill_time_ms`)."""
+    return column(completed_rows(capture), "prefill_time_ms") / 1e3
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"attempt_events"},
+    numerator="time from dispatched to completed, of each completed attempt",
+    denominator="1",
+    freshness=_ANY,
+    phase=_ALL,
+    statistics=_SPREAD,
+)
+def trajectory_latency(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """Whole time of an attempt on the framework's clock: all its turns, tools and retries of requests."""
+    times = [
+        a.ended_at - a.dispatched_at
+        for a in capture.derive(ledger).attempts
+        if a.outcome == "completed" and a.ended_at is not None and a.dispatched_at is not None
+    ]
+    if not times:
+        raise NotMeasurable("no attempt completed")
+    return np.array(times)
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"tools"},
+    numerator="time of each finished tool call",
+    denominator="1",
+    freshness=_ANY,
+    phase=_ALL,
+    statistics=_SPREAD,
+)
+def tool_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """Time of tool calls, from Dynamo's tool records."""
+    times = capture.tools["duration_ms"].drop_null().to_numpy() / 1e3
+    if not len(times):
+        raise NotMeasurable("no tool record carries a duration")
+    return np.asarray(times, dtype=np.float64)
+
+
+@metric(
+    unit="fraction",
+    better="lower",
+    needs={"attempt_events", "requests"},
+    numerator="seconds that completed attempts' requests spent in serving",
+    denominator="seconds of completed attempts, from dispatched to completed",
+    freshness=_ANY,
+    phase=_ALL,
+)
+def serving_share(capture: Capture, scope: Scope) -> Value:
+    """Share of a completed attempt's time that is spent in serving; the rest is tools, environment and framework."""
+    attempts = {a.attempt_id: a for a in capture.derive(ledger).attempts if a.outcome == "completed"}
+    times = capture.requests["total_time_ms"].to_pylist()
+    served = [
+        times[number]
+        for number, owner in capture.derive(join).owners.items()
+        if owner.attempt_id in attempts and times[number] is not None
+    ]
+    whole = sum((a.ended_at or 0) - (a.dispatched_at or 0) for a in attempts.values())
+    if not served or whole <= 0:
+        raise NotMeasurable("no completed attempt has both its own times and rows with total_time_ms")
+    return Value(sum(served) / 1e3 / whole, len(attempts))
+
+
+@metric(
+    unit="fraction",
+    better="higher",
+    needs={"requests"},
+    numerator="requests completed within every latency budget of the policy",
+    denominator="dispatched requests; rows where the framework recorded none",
+    freshness=_ANY,
+    phase=_ALL,
+)
+def served_within_budget_fraction(capture: Capture, scope: Scope) -> Value:
+    """Share of dispatched requests that completed within the policy's budgets, so that timeouts count against it."""
+    budgets = {name: limit for name, limit in scope.budgets.items() if name in _COLUMNS}
+    if not budgets:
+        raise NotMeasurable("the policy sets no latency budget ([limits] on ttft, itl or request_latency)")
+    rows = completed_rows(capture)
+    good = np.ones(rows.num_rows, dtype=bool)
+    for name, limit in budgets.items():
+        within = pc.less_equal(rows[_COLUMNS[name]], limit * 1e3)
+        unknown = name == "itl"  # a one-token answer has no inter-token time to exceed
+        good &= np.asarray(pc.fill_null(within, unknown))
+    dispatched = len(capture.derive(ledger).requests) or capture.requests.num_rows
+    return Value(int(good.sum()) / dispatched, dispatched)

@@ -1,0 +1,83 @@
+"""What was served for whom: the rows of completed requests, and the tokens of each attempt."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from pytest_rlserve.errors import NotMeasurable
+from pytest_rlserve.joins import join
+from pytest_rlserve.ledger import ledger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pytest_rlserve.capture import Capture
+
+_COVERED = 0.95
+"""Share of completed requests that must carry a field for its metric to speak for them."""
+
+
+def completed_rows(capture: Capture) -> pa.Table:
+    """Return the rows of completed requests.
+
+    A row alone does not say how its request ended, so the framework's records decide; without them, the finish
+    metadata that Dynamo writes for sessions does.
+
+    Raises:
+        NotMeasurable: neither is there.
+    """
+    found: pa.Table = capture.derive(_completed_rows)
+    if not found.num_rows:
+        raise NotMeasurable("no request is known to have completed")
+    return found
+
+
+def _completed_rows(capture: Capture) -> pa.Table:
+    accounts = capture.derive(ledger)
+    if accounts.attempts or accounts.requests:
+        owners = capture.derive(join).owners
+        return capture.requests.take([n for n in sorted(owners) if owners[n].outcome == "completed"])
+    backend = pc.fill_null(capture.requests["backend_finish_reason"], "")
+    aborted = pc.or_(pc.equal(backend, "cancelled"), pc.starts_with(backend, "error"))
+    if not pc.any(pc.is_valid(capture.requests["finish_reason"])).as_py():
+        raise NotMeasurable(
+            "a row does not say how its request ended: give attempt records, or send X-Dynamo-Session-ID "
+            "so that Dynamo records finish reasons"
+        )
+    return capture.requests.filter(pc.and_(pc.is_valid(capture.requests["finish_reason"]), pc.invert(aborted)))
+
+
+def column(rows: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return a column's values as floats, nulls left out.
+
+    Raises:
+        NotMeasurable: fewer than 95 % of the rows have a value.
+    """
+    values = rows[name].drop_null()
+    if len(values) < _COVERED * rows.num_rows or not len(values):
+        raise NotMeasurable(f"{name} is there for {len(values):,} of {rows.num_rows:,} completed requests")
+    return np.asarray(values.to_numpy(), dtype=np.float64)
+
+
+def tokens_by_attempt(capture: Capture) -> dict[str, int]:
+    """Return the output tokens of each attempt, over all its requests, canceled and failed ones too.
+
+    Served rows count; a request without a row counts by the usage that its client saw.
+    """
+    return capture.derive(_tokens_by_attempt)
+
+
+def _tokens_by_attempt(capture: Capture) -> dict[str, int]:
+    joined = capture.derive(join)
+    produced = capture.requests["output_tokens"].to_pylist()
+    tokens: dict[str, int] = defaultdict(int)
+    for number, owner in joined.owners.items():
+        tokens[owner.attempt_id] += produced[number] or 0
+    for accounts in joined.without_row.values():
+        for account in accounts:
+            tokens[account.attempt_id] += account.get("output_tokens") or 0
+    return tokens

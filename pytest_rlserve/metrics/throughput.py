@@ -1,0 +1,175 @@
+"""Throughput: what came out per second of the window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_rlserve.errors import NotMeasurable
+from pytest_rlserve.ledger import ledger
+from pytest_rlserve.metrics import Scope, Value, metric
+from pytest_rlserve.metrics.freshness import lags
+from pytest_rlserve.metrics.served import completed_rows, tokens_by_attempt
+from pytest_rlserve.metrics.window import step_spans, window, within
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pytest_rlserve.capture import Capture, Window
+    from pytest_rlserve.ledger import Account
+
+_STEPS = "whole trainer steps, else first to last acceptance"
+_ANY = "any policy version"
+_OPEN = "seconds in which the update gate was open"
+
+
+def _accepted(capture: Capture, window: Window) -> list[Account]:
+    attempts = capture.derive(ledger).attempts
+    if not any(account.acceptance for account in attempts):
+        raise NotMeasurable("no attempt was accepted or rejected: the source does not record decisions")
+    return [a for a in attempts if a.acceptance == "accepted" and within(window, a.decided_at)]
+
+
+def _left_out(window: Window) -> str:
+    shut = window.seconds - window.open_seconds
+    return f"{shut:.2f} s in which the update gate was shut" if shut else ""
+
+
+@metric(
+    unit="trajectories/s",
+    better="higher",
+    needs={"attempt_events"},
+    numerator="attempts accepted in the window",
+    denominator=_OPEN,
+    freshness=_ANY,
+    phase=_STEPS,
+)
+def accepted_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
+    """Trajectories the trainer accepted, per second in which requests could be sent. The primary metric."""
+    span = window(capture, scope.skip_steps)
+    accepted = len(_accepted(capture, span))
+    return Value(accepted / span.open_seconds, accepted, _left_out(span))
+
+
+@metric(
+    unit="trajectories/s",
+    better="higher",
+    needs={"attempt_events"},
+    numerator="attempts accepted in the window",
+    denominator="seconds of the window, weight updates included",
+    freshness=_ANY,
+    phase=_STEPS,
+)
+def accepted_trajectory_wall_throughput(capture: Capture, scope: Scope) -> Value:
+    """Trajectories the trainer accepted, per second on the clock."""
+    span = window(capture, scope.skip_steps)
+    accepted = len(_accepted(capture, span))
+    return Value(accepted / span.seconds, accepted)
+
+
+@metric(
+    unit="trajectories/s",
+    better="higher",
+    needs={"attempt_events"},
+    numerator="attempts accepted in the window and fresh",
+    denominator=_OPEN,
+    freshness="{fresh}",
+    phase=_STEPS,
+)
+def fresh_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
+    """Accepted trajectories whose lag is within the policy's `max_lag`, per second with the gate open."""
+    span = window(capture, scope.skip_steps)
+    fresh = [a for a, lag in lags(capture, scope) if within(span, a.decided_at) and 0 <= lag <= scope.max_lag]
+    return Value(len(fresh) / span.open_seconds, len(fresh), _left_out(span))
+
+
+@metric(
+    unit="tokens/s",
+    better="higher",
+    needs={"attempt_events", "requests"},
+    numerator="output tokens of attempts accepted in the window",
+    denominator=_OPEN,
+    freshness=_ANY,
+    phase=_STEPS,
+)
+def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
+    """Output tokens the trainer could use, per second with the gate open."""
+    span = window(capture, scope.skip_steps)
+    accepted = _accepted(capture, span)
+    tokens = tokens_by_attempt(capture)
+    return Value(sum(tokens.get(a.attempt_id, 0) for a in accepted) / span.open_seconds, len(accepted), _left_out(span))
+
+
+@metric(
+    unit="tokens/s",
+    better="higher",
+    needs={"attempt_events", "requests"},
+    numerator="output tokens of requests completed in the window",
+    denominator=_OPEN,
+    freshness=_ANY,
+    phase=_STEPS,
+)
+def output_token_throughput(capture: Capture, scope: Scope) -> Value:
+    """Output tokens of completed requests, accepted or not, per second with the gate open."""
+    span = window(capture, scope.skip_steps)
+    rows = completed_rows(capture).select(["ended_at", "output_tokens"]).to_pylist()
+    inside = [row["output_tokens"] or 0 for row in rows if within(span, row["ended_at"])]
+    return Value(sum(inside) / span.open_seconds, len(inside), _left_out(span))
+
+
+@metric(
+    unit="requests/s",
+    better="higher",
+    needs={"attempt_events", "requests"},
+    numerator="requests completed in the window",
+    denominator=_OPEN,
+    freshness=_ANY,
+    phase=_STEPS,
+)
+def request_throughput(capture: Capture, scope: Scope) -> Value:
+    """Completed requests per second with the gate open."""
+    span = window(capture, scope.skip_steps)
+    inside = sum(within(span, ended) for ended in completed_rows(capture)["ended_at"].to_pylist())
+    return Value(inside / span.open_seconds, inside, _left_out(span))
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"control_events"},
+    numerator="time from step_started to step_finished",
+    denominator="1",
+    freshness=_ANY,
+    phase="whole trainer steps",
+    statistics=("mean",),
+)
+def step_makespan(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """How long a trainer step took, from start to finish."""
+    spans = step_spans(capture)[scope.skip_steps :]
+    if not spans:
+        raise NotMeasurable("no step has both a step_started and a step_finished record")
+    return np.array([finish - start for start, finish in spans])
+
+
+@metric(
+    unit="s",
+    better="lower",
+    needs={"control_events", "attempt_events"},
+    numerator="makespan minus the 90th percentile of the step's attempt ends",
+    denominator="1",
+    freshness=_ANY,
+    phase="whole trainer steps",
+    statistics=("mean",),
+)
+def tail_bubble(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+    """How long a step waited for its last tenth of attempts."""
+    ends = [a.ended_at for a in capture.derive(ledger).attempts if a.ended_at is not None]
+    bubbles = []
+    for start, finish in step_spans(capture)[scope.skip_steps :]:
+        inside = [end for end in ends if start <= end <= finish]
+        if len(inside) >= 10:
+            bubbles.append(finish - float(np.quantile(inside, 0.9)))
+    if not bubbles:
+        raise NotMeasurable("no step has ten attempts that ended in it")
+    return np.array(bubbles)

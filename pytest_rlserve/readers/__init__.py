@@ -1,0 +1,70 @@
+"""Opening a capture: which files it has, which reader knows each, and one Capture from all of them.
+
+A reader is one file in this folder: ``@reader("format.name")`` above a function that recognises a file by its
+head, and ``@recognises.read`` above the one that reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.readers.jsonl import Content, File
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a reader may look at to recognise a file: its name, its first bytes, its first row if it has one."""
+
+    name: str
+    start: bytes
+    row: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class Reader:
+    """One format: how to recognise a file of it and how to read it."""
+
+    name: str
+    recognises: Callable[[Head], bool]
+    reads: Callable[[File], Content] | None = None
+
+    def read(self, func: Callable[[File], Content]) -> Callable[[File], Content]:
+        """Decorate the function that reads one file of this format."""
+        self.reads = func
+        return func
+
+
+READERS: Registry[Reader] = Registry("reader", "pytest_rlserve.readers")
+
+
+def reader(name: str) -> Callable[[Callable[[Head], bool]], Reader]:
+    """Register a reader for the format `name`; the decorated function recognises a file of it."""
+
+    def register(func: Callable[[Head], bool]) -> Reader:
+        new = Reader(name, func)
+        READERS.add(name, new, home=func.__module__)
+        return new
+
+    return register
+
+
+def open_capture(path: str | PathLike[str]) -> Capture:
+    """Read a capture from a directory, a file or a glob.
+
+    What cannot be trusted becomes findings of the capture; only a path with nothing to read raises.
+
+    Raises:
+        UsageError: there is no such path, it holds no file that any reader knows, or its manifest is wrong.
+    """
+    from pytest_rlserve.readers.assemble import assemble
+    from pytest_rlserve.readers.discover import files_of
+
+    return assemble(files_of(path))

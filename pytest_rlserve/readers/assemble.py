@@ -1,0 +1,65 @@
+"""One Capture from the files that were found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pytest_rlserve import engine, model
+from pytest_rlserve.capture import Capture, Finding, Source
+from pytest_rlserve.readers import shards
+
+if TYPE_CHECKING:
+    from pytest_rlserve.readers import Reader
+    from pytest_rlserve.readers.discover import Found
+    from pytest_rlserve.readers.jsonl import Content, File
+
+_TRACE = "dynamo.request.trace.v1"
+
+
+def assemble(found: Found) -> Capture:
+    """Read every file and put the tables together; rows of a second producer's shards are left out."""
+    foreign, findings = shards.inventory(
+        [file.label for file, reader in found.files if reader.name == _TRACE], found.shards
+    )
+    contents = engine.run(_read, found.files)
+    kept = [content for content in contents if content.label not in foreign]
+    findings += [finding for content in contents for finding in content.findings]
+    findings += _nothing_to_judge(kept)
+    not_read = [*found.not_read, *((label, "another producer's shard") for label in sorted(foreign))]
+    return Capture(
+        name=found.name,
+        manifest=found.manifest,
+        sources=tuple(
+            Source(path=c.label, format=c.format, rows=c.rows, whole=c.whole, digest=c.digest) for c in kept
+        ),
+        findings=tuple(findings),
+        not_read=tuple(not_read),
+        **{name: _joined(name, kept) for name in model.TABLES},
+    )
+
+
+def _read(part: tuple[File, Reader]) -> Content:
+    file, reader = part
+    assert reader.reads is not None, f"reader {reader.name} has no @read function"
+    return reader.reads(file)
+
+
+def _joined(name: str, contents: list[Content]) -> pa.Table:
+    tables = [content.tables[name] for content in contents if name in content.tables]
+    return pa.concat_tables(tables) if tables else model.TABLES[name].empty_table()
+
+
+def _nothing_to_judge(contents: list[Content]) -> list[Finding]:
+    """Zero requests pass every budget, so a trace without any is an error."""
+    traces = [content for content in contents if content.format == _TRACE]
+    if not traces or any(content.kinds.get("request_end") for content in traces):
+        return []
+    seen = Counter[str]()
+    for content in traces:
+        seen.update(content.kinds)
+    others = ", ".join(f"{count:,} {kind} rows" for kind, count in sorted(seen.items())) or "no rows at all"
+    text = f"no request_end rows ({others} seen)"
+    return [Finding(message=text, severity="error", check="rows_fit_schema", path=traces[0].label)]

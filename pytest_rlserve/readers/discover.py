@@ -1,0 +1,144 @@
+"""From what a user typed to the files of each capture."""
+
+from __future__ import annotations
+
+import glob
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.capture import Manifest
+from pytest_rlserve.errors import UsageError
+from pytest_rlserve.readers import READERS, Head, Reader, manifest
+from pytest_rlserve.readers.jsonl import File
+from pytest_rlserve.readers.lines import Lines
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+_HEAD = 1 << 16
+_ROW_LIKE = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The files of one capture, each with the reader that knows it."""
+
+    name: str
+    files: tuple[tuple[File, Reader], ...]
+    not_read: tuple[tuple[str, str], ...] = ()
+    manifest: Manifest = field(default_factory=Manifest)
+    shards: int | None = None
+
+
+def captures_in(path: str | PathLike[str]) -> list[str]:
+    """Return the captures that `path` names: itself, or the captures that a plain folder of captures holds.
+
+    Raises:
+        UsageError: there is nothing at `path`, or nothing in it.
+    """
+    text = str(path)
+    here = Path(text)
+    if not here.exists():
+        if any(sign in text for sign in "*?["):
+            if glob.glob(text):
+                return [text]
+            raise UsageError(f"no file matches {text}")
+        raise UsageError(f"there is no file or directory {text}")
+    if here.is_dir() and not any(one.is_file() and _readable(one) for one in here.iterdir()):
+        inner = sorted(one for one in here.iterdir() if one.is_dir() and any(map(_readable, _walk(one))))
+        if inner:
+            return [str(one) for one in inner]
+    if not any(one.stat().st_size for one in _walk(here)):
+        raise UsageError(f"{text} is empty: no request_end rows and no other record to judge")
+    return [text]
+
+
+def _readable(path: Path) -> bool:
+    return path.name == manifest.NAME or path.name.endswith(_ROW_LIKE)
+
+
+def _walk(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    inside = (one for one in path.rglob("*") if one.is_file())
+    return sorted(one for one in inside if not any(part.startswith(".") for part in one.relative_to(path).parts))
+
+
+def files_of(path: str | PathLike[str]) -> Found:
+    """Find the files of one capture and the reader of each.
+
+    Raises:
+        UsageError: nothing there can be read, or the manifest is wrong.
+    """
+    captures_in(path)
+    here = Path(path)
+    if here.is_dir():
+        root, paths, name = here, _walk(here), here.resolve().name
+    elif here.exists():
+        root, paths, name = here.parent, [here], here.name.split(".")[0]
+    else:
+        paths = [Path(one) for one in sorted(glob.glob(str(path))) if Path(one).is_file()]
+        root = paths[0].parent
+        name = root.resolve().name
+    described, document = Manifest(), {}
+    if (root / manifest.NAME).is_file():
+        described, document = manifest.read(root / manifest.NAME)
+    known, unknown = _match(root, paths, document.get("files"))
+    if not known:
+        seen = ", ".join(f"{label} ({why})" for label, why in unknown[:3])
+        raise UsageError(f"{path} holds no file that this version can read: {seen}\n  known formats: {', '.join(READERS)}")
+    return Found(
+        name=name, files=tuple(known), not_read=tuple(unknown), manifest=described, shards=document.get("shards")
+    )
+
+
+def _match(
+    root: Path, paths: list[Path], listed: list[dict[str, Any]] | None
+) -> tuple[list[tuple[File, Reader]], list[tuple[str, str]]]:
+    """Pair files with readers, by the manifest's list if it has one, else by what their heads show."""
+    if listed is not None:
+        pairs = [(File(root / entry["path"], entry["path"]), READERS[entry["format"]]) for entry in listed]
+        for file, _ in pairs:
+            if not file.path.is_file():
+                raise UsageError(f"{root / manifest.NAME} lists {file.label}, which is not there")
+        return pairs, []
+    known, unknown = [], []
+    for one in paths:
+        if one.name == manifest.NAME:
+            continue
+        file = File(one, one.relative_to(root).as_posix())
+        found = _reader_of(file)
+        if isinstance(found, Reader):
+            known.append((file, found))
+        else:
+            unknown.append((file.label, found))
+    return known, unknown
+
+
+def _reader_of(file: File) -> Reader | str:
+    """Return the reader that knows the file, or the reason why none does."""
+    head = _head(file.path)
+    for candidate in READERS.values():
+        if candidate.recognises(head):
+            return candidate
+    if head.row is None and file.path.name.endswith(_ROW_LIKE):
+        # An empty, torn or LFS-pointer file named like rows would vanish here; the trace reader reports it.
+        return READERS["dynamo.request.trace.v1"] if not head.start.startswith(b"{") else "no row can be decoded"
+    return "unknown format"
+
+
+def _head(path: Path) -> Head:
+    with path.open("rb") as file:
+        start = file.read(_HEAD)
+    row: dict[str, Any] | None = None
+    if path.name.endswith(_ROW_LIKE):
+        for _, line in Lines(path):
+            try:
+                first = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            row = first if isinstance(first, dict) else None
+            break
+    return Head(name=path.name, start=start, row=row)

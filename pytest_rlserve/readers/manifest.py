@@ -1,0 +1,34 @@
+"""`rlserve.json`, the optional manifest of a capture."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve import schema
+from pytest_rlserve.capture import Manifest
+from pytest_rlserve.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "rlserve.json"
+_FIELDS = tuple(Manifest.__dataclass_fields__)
+
+
+def read(path: Path) -> tuple[Manifest, dict[str, Any]]:
+    """Return the manifest and the rest of the document (`files`, `shards`).
+
+    Raises:
+        UsageError: the file is not a valid manifest; the message lists every reason.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: the capture's manifest cannot be read: {error}") from None
+    reasons = schema.problems("rlserve.capture.v1", document)
+    if reasons:
+        listed = "\n  ".join(reasons)
+        raise UsageError(f"{path}: the capture's manifest is wrong\n  {listed}")
+    known = {name: document[name] for name in _FIELDS if name in document}
+    return Manifest(**known), document

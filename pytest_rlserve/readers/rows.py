@@ -1,0 +1,101 @@
+"""From a line to a row: strict JSON that fits its schema, or one sentence that says why not.
+
+Two paths give the same answer. The quick one decodes with msgspec and checks a typed shape; anything it does
+not like, or that JSON leaves open (a repeated key), goes to the careful one, which explains. jsonschema on
+the careful path is the judge: whatever it refuses, the shapes must refuse as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from pytest_rlserve import schema
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a line is not a row: all reasons, best first."""
+
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the reasons in one sentence."""
+        return "; ".join(self.reasons)
+
+
+def decode(line: bytes) -> dict[str, Any] | Refusal:
+    """Decode one JSON object strictly: finite numbers, no repeated key, well-formed text, nothing after it."""
+    try:
+        row = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _explain(line)
+    if type(row) is not dict or line.count(b'":') != _keys(row):
+        return _explain(line)
+    return row
+
+
+def _keys(value: object) -> int:
+    """Count the keys of all objects inside `value`; a repeated key makes the count fall short of the text."""
+    if type(value) is dict:
+        return len(value) + sum(_keys(v) for v in value.values() if type(v) in (dict, list))
+    if type(value) is list and value and type(value[0]) in (dict, list):
+        return sum(_keys(v) for v in value)
+    return 0
+
+
+class _BadFieldError(ValueError):
+    pass
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in row:
+            raise _BadFieldError(f"{key} given twice")
+        for item in value if type(value) is list else (value,):
+            if type(item) is float and not math.isfinite(item):
+                raise _BadFieldError(f"{key} is not a finite number")
+            if type(item) is str and not item.isascii():
+                _encodable(key, item)
+        row[key] = value
+    return row
+
+
+def _encodable(key: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _BadFieldError(f"{key} holds half of a surrogate pair") from None
+
+
+def _explain(line: bytes) -> dict[str, Any] | Refusal:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Refusal((f"is not UTF-8 at byte {error.start + 1}",))
+    try:
+        row = json.loads(text, object_pairs_hook=_pairs)
+    except _BadFieldError as error:
+        return Refusal((str(error),))
+    except json.JSONDecodeError as error:
+        torn = "is cut off" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else "is not JSON"
+        more = "has more than one JSON value" if error.msg == "Extra data" else torn
+        return Refusal((f"{more} (column {error.colno})",))
+    except (RecursionError, ValueError) as error:
+        return Refusal((f"cannot be decoded ({type(error).__name__})",))
+    return row if isinstance(row, dict) else Refusal(("is JSON, but not an object",))
+
+
+def fit(row: dict[str, Any], shape: type[msgspec.Struct], format: str) -> Refusal | None:
+    """Check a decoded row against the format's schema; `shape` is the quick test that may stand for it."""
+    try:
+        msgspec.convert(row, shape)
+    except (msgspec.ValidationError, OverflowError):
+        reasons = schema.problems(format, row)
+        return Refusal(tuple(reasons)) if reasons else None
+    return None

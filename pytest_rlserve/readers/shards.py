@@ -1,0 +1,78 @@
+"""The inventory of trace shards: PREFIX.NNNNNN.jsonl[.gz], with no gap and of one producer."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+from pytest_rlserve.capture import Finding
+
+_NAME = re.compile(r"(?P<prefix>.*?)(?:\.(?P<index>\d{6,}))?\.(?:jsonl|ndjson)(?P<gz>\.gz)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A shard's name taken apart; `index` is None for a file that is not numbered."""
+
+    label: str
+    prefix: str
+    index: int | None
+
+
+def parse(label: str) -> Shard:
+    """Take a file name apart."""
+    found = _NAME.fullmatch(label)
+    if found is None:
+        return Shard(label, label, None)
+    return Shard(label, found["prefix"], int(found["index"]) if found["index"] else None)
+
+
+def inventory(labels: list[str], expected: int | None) -> tuple[frozenset[str], list[Finding]]:
+    """Return the labels that belong to other producers, and what is wrong with the set.
+
+    The producer is the prefix with the most shards (the first by name among equals).
+    """
+    families: dict[str, list[Shard]] = defaultdict(list)
+    for label in labels:
+        shard = parse(label)
+        families[shard.prefix].append(shard)
+    if not families:
+        return frozenset(), []
+    main = min(families, key=lambda prefix: (-len(families[prefix]), prefix))
+    findings = _gaps(families[main], expected)
+    foreign = [shard.label for prefix in sorted(families) if prefix != main for shard in families[prefix]]
+    for prefix in sorted(families):
+        if prefix != main:
+            text = (
+                f"a second prefix is present: {prefix!r} beside {main!r}; its rows were left out, since two "
+                f"producers' traces must not be mixed: name the files of one in the manifest, or move the others away"
+            )
+            first = families[prefix][0].label
+            findings.append(_finding(text, path=first, ids=tuple(s.label for s in families[prefix])))
+    return frozenset(foreign), findings
+
+
+def _gaps(shards: list[Shard], expected: int | None) -> list[Finding]:
+    findings = []
+    seen: dict[int | None, str] = {}
+    for shard in shards:
+        if shard.index in seen:
+            text = f"the same segment is there twice, as {seen[shard.index]} and {shard.label}"
+            findings.append(_finding(text, path=shard.label, severity="error"))
+        seen[shard.index] = shard.label
+    numbers = {index for index in seen if index is not None}
+    prefix = shards[0].prefix
+    if numbers:
+        missing = sorted(set(range(max(numbers) + 1)) - numbers)
+        if missing:
+            which = tuple(f"{index:06d}" for index in missing)
+            text = f"segment {which[0]} of {prefix!r} is missing" if len(which) == 1 else f"segments of {prefix!r} are missing"
+            findings.append(_finding(text, ids=which, count=len(which)))
+    if expected is not None and len(seen) != expected:
+        findings.append(_finding(f"the manifest promises {expected} shards, {len(seen)} are there"))
+    return findings
+
+
+def _finding(message: str, *, severity: str = "failure", **more: object) -> Finding:
+    return Finding(message=message, severity=severity, check="shards_are_whole", **more)  # type: ignore[arg-type]

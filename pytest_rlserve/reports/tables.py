@@ -1,0 +1,209 @@
+"""The tables and lines that reports for people are made of, before any format's own spelling.
+
+A cell is prose, a `Name`, or several of these in a row. Formats decide how each is printed: Markdown puts
+names into code spans, a terminal cuts them to a width. Nothing here is escaped yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve import units
+from pytest_rlserve.reports import wording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Row = Mapping[str, Any]
+
+
+class Name(str):
+    """An identifier that must be shown as it is spelt: a metric, a path, an id."""
+
+    __slots__ = ()
+
+
+Cell = str | tuple[str, ...]
+NOT_OBSERVABLE = "not observable"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; `align` has one letter a column: l or r."""
+
+    title: str
+    headers: tuple[str, ...]
+    align: str
+    rows: list[tuple[Cell, ...]] = field(default_factory=list)
+
+
+def ids(values: Sequence[object], count: int | None) -> tuple[str, ...]:
+    """Return a cell of at most five ids and "+N more"."""
+    shown, more = wording.few(values, count)
+    parts = [part for value in shown for part in (", ", Name(value))][1:]
+    return (*parts, f" {more}") if more else tuple(parts)
+
+
+def capture_column(report: Row) -> tuple[str, ...]:
+    """Return the header of a capture's name: none where there is only one."""
+    return ("capture",) if len(report.get("captures", ())) > 1 else ()
+
+
+def counts(report: Row) -> Table:
+    """Return attempt and request counts, two rows a capture."""
+    names = wording.REQUEST_COUNTS
+    table = Table("counts", ("capture", "", *names), "ll" + "r" * len(names))
+    for capture in report.get("captures", ()):
+        for level, meant in (("attempts", wording.ATTEMPT_COUNTS), ("requests", names)):
+            found = capture.get("counts", {}).get(level, {})
+            figures = (wording.count(found.get(name)) if name in meant else "" for name in names)
+            table.rows.append((Name(capture["name"]), level, *figures))
+    return table
+
+
+def residuals(report: Row) -> Iterator[Cell]:
+    """Name what the counts leave over and which files were not read."""
+    for capture in report.get("captures", ()):
+        where = (Name(capture["name"]), ": ") if capture_column(report) else ()
+        for name, rest in capture.get("counts", {}).get("residuals", {}).items():
+            if rest["count"]:
+                found = _in_brackets(ids(rest.get("ids") or (), rest["count"]))
+                yield (*where, f"{name}: {wording.count(rest['count'])}", *found)
+        for file in capture.get("not_read", ()):
+            yield (*where, "not read: ", Name(file["path"]), f": {file['why']}")
+
+
+def evidence(report: Row) -> Iterator[Cell]:
+    """Name every source that was read and which questions it can answer for how much of the capture."""
+    for capture in report.get("captures", ()):
+        where = (Name(capture["name"]), ": ") if capture_column(report) else ()
+        for source in capture.get("sources", ()):
+            rows = "1 row" if source.get("rows") == 1 else f"{wording.count(source.get('rows'))} rows"
+            whole = "" if source.get("whole", True) else ", not whole"
+            yield (*where, "read ", Name(source["path"]), f": {rows} of {source['format']}{whole}")
+        for axis in capture.get("coverage", ()):
+            share = f"{wording.count(axis.get('observed'))} of {wording.count(axis.get('total'))}"
+            yield (*where, f"{axis['question']}: answered for {share} {axis['of']}")
+        if capture.get("digest"):
+            yield (*where, "digest ", Name(capture["digest"]))
+
+
+def checks(report: Row, *, quiet: bool, most: int | None = None) -> Table:
+    """Return the checks with one row a finding: those to look at, or the `quiet` ones."""
+    column = capture_column(report)
+    table = Table("checks", ("status", "check", *column, "seen", "found"), "ll" + "l" * len(column) + "ll")
+    pairs = [{"capture": capture["name"], **check} for capture, check in wording.checks_of(report)]
+    for check in wording.select(pairs, "status", quiet=quiet):
+        start = (wording.word(check["status"]).upper(), Name(check["name"]))
+        where = (Name(check["capture"]),) if column else ()
+        for found in list(_findings(check, most)) or [""]:
+            table.rows.append((*start, *where, wording.seen(check), found))
+    return table
+
+
+def _findings(check: Row, most: int | None) -> Iterator[Cell]:
+    if check.get("why"):
+        yield check["why"]
+    findings = check.get("findings", ())
+    for finding in findings[:most]:
+        found, place = ids(finding.get("ids") or (), finding.get("count")), wording.place(finding)
+        times = f", {finding['count']:,} times" if not found and (finding.get("count") or 0) > 1 else ""
+        where = (" in ", Name(place)) if place else ()
+        yield (f"{finding['message']}{times}", *_in_brackets(found), *where)
+    if most is not None and len(findings) > most:
+        yield f"+{len(findings) - most:,} more findings"
+
+
+def _in_brackets(parts: tuple[str, ...]) -> tuple[str, ...]:
+    return (" (", *parts, ")") if parts else ()
+
+
+def comparisons(report: Row, *, quiet: bool) -> Table:
+    """Return the comparisons to look at, or the `quiet` ones."""
+    headers = ("verdict", "metric", "baseline", "current", "change", "", "allowed", "could see")
+    table = Table("comparisons", headers, "llrrrlrr")
+    for row in wording.select(report.get("comparisons", ()), "verdict", quiet=quiet):
+        levels = (units.show(row.get(side), row["unit"]) for side in ("baseline", "current"))
+        bounds = (wording.change(row, bound, signed=False) for bound in ("allowed", "detectable"))
+        name = (wording.word(row["verdict"]).upper(), Name(row["metric"]))
+        direction = "" if quiet else wording.direction(row)
+        table.rows.append((*name, *levels, wording.change(row), direction, *bounds))
+    return table
+
+
+def limits(report: Row, *, quiet: bool) -> Table:
+    """Return the limits to look at, or the `quiet` ones."""
+    column = capture_column(report)
+    headers = ("status", "metric", *column, "limit", "value", "why")
+    table = Table("limits", headers, "ll" + "l" * len(column) + "rrl")
+    for row in wording.select(report.get("limits", ()), "status", quiet=quiet):
+        start = (wording.word(row["status"]).upper(), Name(row["metric"]))
+        where = (Name(row.get("capture") or "all"),) if column else ()
+        figures = (row["limit"], units.show(row.get("value"), row["unit"]))
+        table.rows.append((*start, *where, *figures, row.get("why") or ""))
+    return table
+
+
+def metrics(report: Row) -> Table:
+    """Return everything that was measured, one metric's captures together, and why the rest was not."""
+    column = capture_column(report)
+    table = Table("measured", ("metric", *column, "value", "n", "why"), "l" + "l" * len(column) + "rrl")
+    pairs = [(capture, metric) for capture in report.get("captures", ()) for metric in capture.get("metrics", ())]
+    first = {metric["name"]: place for place, (_, metric) in reversed(list(enumerate(pairs)))}
+    for capture, metric in sorted(pairs, key=lambda pair: first[pair[1]["name"]]):
+        start = (Name(metric["name"]), *((Name(capture["name"]),) if column else ()))
+        n = wording.count(metric.get("n"))
+        if metric.get("value") is None:
+            table.rows.append((*start, NOT_OBSERVABLE, n, metric.get("why") or ""))
+        else:
+            table.rows.append((*start, units.show(metric["value"], metric["unit"]), n, ""))
+    return table
+
+
+def baseline_changes(report: Row) -> Table:
+    """Return what a new baseline gives up or gains, with the reason that was given for it."""
+    headers = ("metric", "baseline", "current", "change", "reason")
+    table = Table("baseline changes", headers, "lrrrl")
+    known = {row["metric"]: row["unit"] for row in report.get("comparisons", ())}
+    known |= {m["name"]: m["unit"] for c in report.get("captures", ()) for m in c.get("metrics", ())}
+    for row in report.get("baseline_changes", ()):
+        unit = row.get("unit") or known.get(row["metric"], "")
+        levels = (units.show(row.get(side), unit).strip() for side in ("baseline", "current"))
+        change = wording.change({**row, "unit": unit})
+        table.rows.append((Name(row["metric"]), *levels, change, row.get("reason") or ""))
+    return table
+
+
+def why(report: Row) -> Table:
+    """Return the factors behind the change of the primary metric."""
+    table = Table("why", ("factor", "change", "share of it"), "lrr")
+    for row in report.get("why", ()):
+        delta, share = row.get("delta"), row.get("share")
+        change = "n/a" if delta is None else units.percent(delta)
+        part = "n/a" if share is None else units.percent(share, signed=False)
+        table.rows.append((row["factor"], change, part))
+    return table
+
+
+def notes(report: Row) -> Iterator[Cell]:
+    """Say of each comparison that is no plain verdict why not, or what would decide it."""
+    for row in wording.select(report.get("comparisons", ()), "verdict", quiet=False):
+        if row.get("why"):
+            yield (Name(row["metric"]), f": {row['why']}")
+
+
+def messages(report: Row) -> list[str]:
+    """Return the full messages of the comparisons to look at; each has several lines."""
+    rows = wording.select(report.get("comparisons", ()), "verdict", quiet=False)
+    return [row["message"] for row in rows if row.get("message")]
+
+
+def provenance(report: Row) -> Iterator[Cell]:
+    """Return what the report was made from and by, one fact a cell."""
+    facts = {"policy": report.get("policy"), **(report.get("provenance") or {})}
+    for name, value in facts.items():
+        for place, part in value.items() if isinstance(value, dict) else [("", value)]:
+            if part not in (None, "", [], {}):
+                text = ", ".join(map(str, part)) if isinstance(part, list) else part
+                yield (f"{name} {place}".strip().replace("_", " ") + " ", Name(text))
