@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pytest_rlserve.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from pytest_rlserve.asserts import (
         assert_joined,
@@ -29,14 +31,13 @@ if TYPE_CHECKING:
         RlserveWarning,
         UsageError,
     )
-    from pytest_rlserve.gate import compare
     from pytest_rlserve.gate.baseline import Baseline
-    from pytest_rlserve.metrics import measure, metric
+    from pytest_rlserve.gate.judging import compare
+    from pytest_rlserve.metrics import metric
+    from pytest_rlserve.metrics.measuring import measure
     from pytest_rlserve.readers import open_capture, reader
     from pytest_rlserve.recorder import AttemptRecorder, ControlRecorder
     from pytest_rlserve.reports import render, report
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "AttemptRecorder": "recorder",
@@ -60,8 +61,8 @@ _HOMES = {
     "assert_reconciled": "asserts",
     "assert_valid": "asserts",
     "check": "checks",
-    "compare": "gate",
-    "measure": "metrics",
+    "compare": "gate.judging",
+    "measure": "metrics.measuring",
     "metric": "metrics",
     "open_capture": "readers",
     "reader": "readers",
@@ -70,7 +71,7 @@ _HOMES = {
     "run_checks": "checks",
 }
 
-__all__ = [  # noqa: PLE0604 - each name is loaded by __getattr__
+__all__ = [
     "AttemptRecorder",
     "Baseline",
     "BaselineError",

@@ -36,7 +36,7 @@ class BaselineError(EvidenceError):
     """A baseline file is there but cannot be read or used. It is left as it is."""
 
 
-class NotMeasurable(RlserveError):  # noqa: N818 - it reports a state of the data, not a mistake
+class NotMeasurable(RlserveError):
     """The capture does not hold what a metric needs. The message says what is missing."""
 
 

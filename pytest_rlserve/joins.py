@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 _RESPONSE_PREFIXES = ("chatcmpl-", "cmpl-")
 _UNTRACED_ROUTES = ("/generate", "/inference/v1/generate")
-_KEYS = ("request_id", "x_request_id", "session_id", "received_at", "ended_at", "input_length", "source", "line")
+_KEYS = (
+    "request_id",
+    "x_request_id",
+    "session_id",
+    "received_at",
+    "ended_at",
+    "input_length",
+    "source",
+    "line",
+)
 
 RESIDUALS = {
     "n>1": "asked for several choices at once, which Dynamo does not trace",

@@ -23,17 +23,36 @@ if TYPE_CHECKING:
 Level = Literal["attempt", "request"]
 _ORDER = {
     event: rank
-    for rank, event in enumerate(
-        ("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected")
-    )
+    for rank, event in enumerate(("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected"))
 }
 OUTCOMES = ("completed", "canceled", "failed")
 _DECISIONS = ("accepted", "rejected")
-_CARRIED = (
-    "group_id sample_id step target_policy policy policy_end trained_version tokens_by_version session_id "
-    "response_id retry_of reason purpose endpoint n turns reward http_status finish_reason prompt_tokens "
-    "output_tokens cached_tokens ttft_ms latency_ms"
-).split()
+_CARRIED = [
+    "group_id",
+    "sample_id",
+    "step",
+    "target_policy",
+    "policy",
+    "policy_end",
+    "trained_version",
+    "tokens_by_version",
+    "session_id",
+    "response_id",
+    "retry_of",
+    "reason",
+    "purpose",
+    "endpoint",
+    "n",
+    "turns",
+    "reward",
+    "http_status",
+    "finish_reason",
+    "prompt_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "ttft_ms",
+    "latency_ms",
+]
 
 
 @dataclass(slots=True, kw_only=True)

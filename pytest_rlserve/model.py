@@ -18,10 +18,7 @@ _TEXT, _WHOLE, _REAL, _U64 = pa.string(), pa.int64(), pa.float64(), pa.uint64()
 
 def _table(*columns: tuple[str, Any, str]) -> pa.Schema:
     return pa.schema(
-        [
-            pa.field(name, kind, metadata={"unit": unit} if unit else None)
-            for name, kind, unit in (*columns, *_PLACE)
-        ]
+        [pa.field(name, kind, metadata={"unit": unit} if unit else None) for name, kind, unit in (*columns, *_PLACE)]
     )
 
 

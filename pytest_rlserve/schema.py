@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from jsonschema import Draft202012Validator, ValidationError
 
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,39}")
 # In a wheel the schemas are inside the package; in a checkout (and so in an editable install) beside it.
 _PACKAGED = files("pytest_rlserve") / "schemas"
 ROOT: Traversable = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).resolve().parents[1] / "schemas"
@@ -53,31 +55,39 @@ def _sentences(error: ValidationError) -> list[str]:
         deepest = max(error.context, key=lambda e: (len(e.path), relevance(e)))
         return _sentences(deepest)
     where = ".".join(str(part) for part in error.absolute_path) or "the row"
-    rule, wanted = str(error.validator), error.validator_value
-    found = _kind(error.instance)
+    rule = str(error.validator)
+    wanted: Any = error.validator_value
+    own: Any = error.schema
+    instance: Any = error.instance
+    found = _kind(instance)
     match rule:
         case "required":
-            missing = [key for key in wanted if key not in error.instance]
+            missing = [key for key in wanted if key not in instance]
             prefix = "" if where == "the row" else f"{where}."
             return [f"{prefix}{key} is missing" for key in missing]
         case "additionalProperties":
-            known = set((error.schema or {}).get("properties", {}))
-            return [f"{where} has the unknown key {key!r}" for key in error.instance if key not in known]
+            known = set((own or {}).get("properties", {}))
+            return [f"{where} has the unknown key {key!r}" for key in instance if key not in known]
         case "type":
             return [f"{where} must be {_either(wanted)}, is {found}"]
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
             relation = {"minimum": "at least", "maximum": "at most"}.get(rule, rule)
             return [f"{where} must be {relation} {wanted}, is {error.instance}"]
         case "const":
-            return [f"{where} must be {wanted!r}"]
+            return [f"{where} must be {wanted!r}, is {_word(error.instance)}"]
         case "enum":
-            return [f"{where} must be one of {', '.join(map(str, wanted))}"]
+            return [f"{where} must be one of {', '.join(map(str, wanted))}, is {_word(error.instance)}"]
         case _:
             return [f"{where} does not satisfy {rule}"]
 
 
 def _either(kinds: str | list[str]) -> str:
     return " or ".join([kinds] if isinstance(kinds, str) else kinds)
+
+
+def _word(value: object) -> str:
+    """Show a value that looks like a format's or event's name; anything else only by its kind."""
+    return repr(value) if isinstance(value, str) and _NAME.fullmatch(value) else _kind(value)
 
 
 def _kind(value: object) -> str:

@@ -120,9 +120,7 @@ def test_threads_lose_nothing_and_keep_their_own_order(path: Path) -> None:
     assert rec.lost == 0
 
 
-def test_a_disk_that_stands_still_does_not_hold_the_caller(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_stands_still_does_not_hold_the_caller(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = threading.Event()
     open_file = recorder._Writer._open
     monkeypatch.setattr(recorder._Writer, "_open", lambda self: disk.wait(10) and open_file(self))
@@ -172,9 +170,7 @@ def test_closing_while_others_emit_loses_nothing_and_tears_no_line(path: Path) -
 
 
 def test_leaving_the_interpreter_writes_all_that_was_emitted(path: Path) -> None:
-    script = (
-        "rec = recorder.AttemptRecorder(path)\nfor i in range(20_000): rec.emit('dispatched', attempt_id=i)"
-    )
+    script = "rec = recorder.AttemptRecorder(path)\nfor i in range(20_000): rec.emit('dispatched', attempt_id=i)"
     assert run(script, path).stderr == ""
     assert ids(path) == list(range(20_000))
 
@@ -241,9 +237,7 @@ rec.emit("dispatched", attempt_id="room again")
 
 
 def test_a_killed_process_leaves_whole_lines_but_for_the_last(path: Path) -> None:
-    script = (
-        f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(recorder.__file__).parent)!r})\n"
-    )
+    script = f"import sys\nfrom pathlib import Path\nsys.path.insert(0, {str(Path(recorder.__file__).parent)!r})\n"
     script += "from recorder import AttemptRecorder\nrec = AttemptRecorder(sys.argv[1])\ni = 0\n"
     script += "while True: rec.emit('dispatched', attempt_id=i); i += 1\n"
     process = subprocess.Popen([sys.executable, "-c", script, path])

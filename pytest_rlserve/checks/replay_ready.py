@@ -30,7 +30,14 @@ def replay_ready(capture: Capture, evidence: Evidence) -> Outcome:
     """
     rows = capture.requests.select(list(_COLUMNS)).to_pylist()
     findings = [
-        Finding(message=why, severity="failure", check=_NAME, path=row["source"], line=row["line"], ids=(row["request_id"],))
+        Finding(
+            message=why,
+            severity="failure",
+            check=_NAME,
+            path=row["source"],
+            line=row["line"],
+            ids=(row["request_id"],),
+        )
         for row in rows
         if (why := _refused(row))
     ]
@@ -68,7 +75,10 @@ def _together(rows: list[dict[str, Any]]) -> Iterator[Finding]:
     sizes = sorted({row["trace_block_size"] for row in rows if row["trace_block_size"]})
     if len(sizes) > 1:
         listed = ", ".join(map(str, sizes))
-        yield _set_finding(f"block sizes {listed} are mixed; not {sizes[0]}", [r for r in rows if r["trace_block_size"] in sizes[1:]])
+        yield _set_finding(
+            f"block sizes {listed} are mixed; not {sizes[0]}",
+            [r for r in rows if r["trace_block_size"] in sizes[1:]],
+        )
     known = {row["session_id"] for row in rows}
     orphans = [row for row in rows if row["parent_session_id"] and row["parent_session_id"] not in known]
     if orphans:
@@ -79,5 +89,11 @@ def _set_finding(message: str, rows: list[dict[str, Any]]) -> Finding:
     ids = tuple(row["request_id"] for row in rows)
     first = rows[0]
     return Finding(
-        message=message, severity="failure", check=_NAME, path=first["source"], line=first["line"], ids=ids, count=len(rows)
+        message=message,
+        severity="failure",
+        check=_NAME,
+        path=first["source"],
+        line=first["line"],
+        ids=ids,
+        count=len(rows),
     )

@@ -46,7 +46,9 @@ def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Findi
         return []
     share = joined.joined / joined.rows
     first = capture.requests.slice(orphans[0], 1).to_pylist()[0]
-    contested = f", {len(joined.ambiguous):,} of them because several attempts share their key" if joined.ambiguous else ""
+    contested = (
+        f", {len(joined.ambiguous):,} of them because several attempts share their key" if joined.ambiguous else ""
+    )
     return [
         Finding(
             message=(

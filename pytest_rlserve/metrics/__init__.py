@@ -10,18 +10,15 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from pytest_rlserve.errors import NotMeasurable, UsageError, nearest
 from pytest_rlserve.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from pytest_rlserve.capture import Capture
@@ -29,9 +26,6 @@ if TYPE_CHECKING:
     MetricFunction = Callable[[Capture, "Scope"], "Value | NDArray[np.float64]"]
 
 Better = Literal["higher", "lower"]
-_ENOUGH = {"p50": 1, "mean": 1, "max": 1, "p90": 100, "p95": 200, "p99": 1000}
-"""Values a statistic needs: ten beyond the quantile, or it is one request's luck (DESIGN of the gate, §8)."""
-PER_GPU = "per_gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,103 +149,3 @@ def metric(
         return func
 
     return register
-
-
-def resolve(key: str) -> tuple[Metric, str]:
-    """Split ``ttft.p99`` into metric and statistic; the bare name of a distribution means its main statistic.
-
-    Raises:
-        UsageError: no such metric or statistic.
-    """
-    name, _, statistic = key.partition(".")
-    found = METRICS[name]
-    allowed = (*_ENOUGH,) if found.statistics else (PER_GPU,) if found.unit.endswith("/s") else ()
-    if statistic and statistic not in allowed:
-        offers = ", ".join(f"{name}.{one}" for one in allowed) or "no statistic: it is a single value"
-        raise UsageError(f"{key!r}: {name} has {offers}{nearest(statistic, allowed)}")
-    return found, statistic or (found.statistics[0] if found.statistics else "")
-
-
-def keys() -> list[str]:
-    """Return the keys of everything that is reported for a capture, sorted by name."""
-    return [
-        key
-        for found in METRICS.values()
-        for key in ([f"{found.name}.{s}" for s in found.statistics] if found.statistics else [found.name])
-    ]
-
-
-def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measurement:
-    """Measure one metric of a capture; what cannot be observed comes back as None with the reason.
-
-    Raises:
-        UsageError: no such metric or statistic.
-    """
-    scope = scope or Scope()
-    found, statistic = resolve(key)
-    unit = f"{found.unit}/GPU" if statistic == PER_GPU else found.unit
-    value: float | None = None
-    why, n, excluded = None, 0, ""
-    try:
-        taken = _taken(capture, found, scope)
-        if isinstance(taken, Value):
-            value, n, excluded = taken.value, taken.n, taken.excluded
-            if statistic == PER_GPU:
-                value /= _gpus(capture)
-        else:
-            n = len(taken)
-            value = _statistic(taken, statistic)
-        if not math.isfinite(value):
-            value, why = None, "the result is not a finite number"
-    except NotMeasurable as error:
-        value, why = None, str(error)
-    return Measurement(
-        name=key,
-        capture=capture.name,
-        unit=unit,
-        better=found.better,
-        n=n,
-        value=value,
-        why=why,
-        excluded=excluded,
-        definition=found.definition(scope),
-    )
-
-
-def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | NDArray[np.float64]:
-    """Run a metric's function once per capture and scope, however many statistics are asked of it."""
-    missing = sorted(table for table in found.needs if not capture.has(table))
-    if missing:
-        raise NotMeasurable(f"needs {' and '.join(missing).replace('_', ' ')}; the capture has none")
-    cache = capture.derive(_measured)
-    key = (found.name, scope.skip_steps, scope.fresh, tuple(sorted(scope.budgets.items())))
-    if key not in cache:
-        try:
-            cache[key] = found.func(capture, scope)
-        except NotMeasurable as error:
-            cache[key] = error
-    taken = cache[key]
-    if isinstance(taken, NotMeasurable):
-        raise taken
-    return taken
-
-
-def _measured(capture: Capture) -> dict[object, Value | NDArray[np.float64] | NotMeasurable]:
-    return {}
-
-
-def _statistic(values: NDArray[np.float64], statistic: str) -> float:
-    enough = _ENOUGH[statistic]
-    if len(values) < enough:
-        raise NotMeasurable(f"{statistic} needs {enough:,} values, there are {len(values):,}")
-    if statistic == "mean":
-        return float(values.mean())
-    if statistic == "max":
-        return float(values.max())
-    return float(np.quantile(values, float(statistic[1:]) / 100))
-
-
-def _gpus(capture: Capture) -> int:
-    if not capture.manifest.gpus:
-        raise NotMeasurable("the manifest does not say how many GPUs there were (gpus)")
-    return capture.manifest.gpus

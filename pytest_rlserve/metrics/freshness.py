@@ -46,7 +46,8 @@ def _number(version: str | float) -> float:
 
 
 def _generating(account: Account, scope: Scope) -> str | float | None:
-    first, last = account.get("policy"), account.get("policy_end")
+    first: str | None = account.get("policy")
+    last: str | None = account.get("policy_end")
     match scope.freshness:
         case "start":
             return first

@@ -44,8 +44,9 @@ def window(capture: Capture, skip_steps: int = 0) -> Window:
         for account in capture.derive(ledger).attempts
     )
     if completed < ENOUGH_COMPLETIONS:
-        text = f"{completed} attempts were completed in the window of {found.seconds:.1f} s, fewer than {ENOUGH_COMPLETIONS}"
-        raise NotMeasurable(text)
+        raise NotMeasurable(
+            f"{completed} attempts were completed in the window of {found.seconds:.1f} s, fewer than {ENOUGH_COMPLETIONS}"
+        )
     return found
 
 
@@ -87,7 +88,11 @@ def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
     )
     if len(decided) < 2:
         raise NotMeasurable(f"no step records, and {len(decided)} accepted attempts span no time")
-    return decided[0], decided[-1], "from the first acceptance (not counted) to the last, for want of step records"
+    return (
+        decided[0],
+        decided[-1],
+        "from the first acceptance (not counted) to the last, for want of step records",
+    )
 
 
 def _closed(capture: Capture, start: float, end: float) -> list[tuple[float, float]]:

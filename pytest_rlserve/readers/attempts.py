@@ -16,7 +16,8 @@ Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Millis = Annotated[float, msgspec.Meta(ge=0)]
 Event = Literal["dispatched", "completed", "canceled", "failed", "retried", "accepted", "rejected"]
-Id = str | Whole
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Id = Text | Whole
 Unset = msgspec.UnsetType
 _UNSET = msgspec.UNSET
 
@@ -38,11 +39,11 @@ class AttemptEvent(msgspec.Struct, gc=False):
     policy_end: Id | Unset = _UNSET
     trained_version: Id | Unset = _UNSET
     tokens_by_version: dict[str, Count] | Unset = _UNSET
-    session_id: Id | Unset = _UNSET
-    parent_session_id: Id | Unset = _UNSET
-    x_request_id: Id | Unset = _UNSET
-    x_request_ids: list[Id] | Unset = _UNSET
-    response_id: Id | Unset = _UNSET
+    session_id: str | Unset = _UNSET
+    parent_session_id: str | Unset = _UNSET
+    x_request_id: str | Unset = _UNSET
+    x_request_ids: list[str] | Unset = _UNSET
+    response_id: str | Unset = _UNSET
     retry_of: Id | Unset = _UNSET
     reason: str | Unset = _UNSET
     purpose: str | Unset = _UNSET
@@ -83,7 +84,7 @@ def read(file: File) -> Content:
 
 
 def _event(row: dict[str, Any]) -> dict[str, Any]:
-    out = {name: None if row.get(name) is None else str(row[name]) for name in _TEXT}
+    out: dict[str, Any] = {name: None if row.get(name) is None else str(row[name]) for name in _TEXT}
     out |= {name: row.get(name) for name in _OTHER}
     out["level"] = out["level"] or "attempt"
     if out["x_request_ids"] is not None:

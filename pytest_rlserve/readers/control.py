@@ -56,6 +56,7 @@ class ControlEvent(msgspec.Struct, gc=False):
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | Unset = _UNSET
 
     def __post_init__(self) -> None:
+        """Refuse what the types cannot: worker ids beyond 64 bits, and a step event without its step."""
         targets = self.target_workers if isinstance(self.target_workers, list) else []
         for worker in (self.worker_id, self.replaced_worker_id, *targets):
             if isinstance(worker, int) and not 0 <= worker < 2**64:

@@ -82,15 +82,22 @@ def files_of(path: str | PathLike[str]) -> Found:
         paths = [Path(one) for one in sorted(glob.glob(str(path))) if Path(one).is_file()]
         root = paths[0].parent
         name = root.resolve().name
-    described, document = Manifest(), {}
+    described = Manifest()
+    document: dict[str, Any] = {}
     if (root / manifest.NAME).is_file():
         described, document = manifest.read(root / manifest.NAME)
     known, unknown = _match(root, paths, document.get("files"))
     if not known:
         seen = ", ".join(f"{label} ({why})" for label, why in unknown[:3])
-        raise UsageError(f"{path} holds no file that this version can read: {seen}\n  known formats: {', '.join(READERS)}")
+        raise UsageError(
+            f"{path} holds no file that this version can read: {seen}\n  known formats: {', '.join(READERS)}"
+        )
     return Found(
-        name=name, files=tuple(known), not_read=tuple(unknown), manifest=described, shards=document.get("shards")
+        name=name,
+        files=tuple(known),
+        not_read=tuple(unknown),
+        manifest=described,
+        shards=document.get("shards"),
     )
 
 

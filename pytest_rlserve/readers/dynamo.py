@@ -19,12 +19,13 @@ FORMAT = "dynamo.request.trace.v1"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Millis = Annotated[float, msgspec.Meta(ge=0)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
 Unset = msgspec.UnsetType
 _UNSET = msgspec.UNSET
 
 
 class _Worker(msgspec.Struct, gc=False):
-    prefill_worker_id: Count | int | Unset = _UNSET
+    prefill_worker_id: int | Unset = _UNSET
     decode_worker_id: int | Unset = _UNSET
     prefill_dp_rank: Count | Unset = _UNSET
     decode_dp_rank: Count | Unset = _UNSET
@@ -43,13 +44,20 @@ class _Replay(msgspec.Struct, gc=False):
             array("Q", self.input_sequence_hashes)
 
 
+class _Choice(msgspec.Struct, gc=False):
+    choice_index: Count | Unset = _UNSET
+    finish_reason: str | Unset = _UNSET
+    stop_reason: str | int | Unset = _UNSET
+
+
 class _Finish(msgspec.Struct, gc=False):
     finish_reason: str | Unset = _UNSET
     backend_finish_reason: str | Unset = _UNSET
+    choices: list[_Choice] | Unset = _UNSET
 
 
 class _Request(msgspec.Struct, gc=False):
-    request_id: str
+    request_id: Text
     x_request_id: str | Unset = _UNSET
     model: str | Unset = _UNSET
     input_tokens: Count | Unset = _UNSET
@@ -61,6 +69,7 @@ class _Request(msgspec.Struct, gc=False):
     ttft_ms: Millis | Unset = _UNSET
     total_time_ms: Millis | Unset = _UNSET
     avg_itl_ms: Millis | Unset = _UNSET
+    kv_transfer_estimated_latency_ms: Millis | Unset = _UNSET
     kv_hit_rate: float | Unset = _UNSET
     queue_depth: Count | Unset = _UNSET
     worker: _Worker | Unset = _UNSET
@@ -69,8 +78,12 @@ class _Request(msgspec.Struct, gc=False):
 
 
 class _Context(msgspec.Struct, gc=False):
-    session_id: str
+    session_id: Text
     parent_session_id: str | Unset = _UNSET
+    session_final: bool | Unset = _UNSET
+    input_trigger: str | Unset = _UNSET
+    trajectory_id: str | Unset = _UNSET
+    agent_headers: dict[str, Any] | Unset = _UNSET
 
 
 class RequestEnd(msgspec.Struct, gc=False):
@@ -80,6 +93,7 @@ class RequestEnd(msgspec.Struct, gc=False):
     event_type: Literal["request_end"]
     event_time_unix_ms: Count
     request: _Request
+    event_source: str | Unset = _UNSET
     agent_context: _Context | Unset = _UNSET
 
 
@@ -117,10 +131,21 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-_SAME = (
-    "request_id x_request_id model input_tokens output_tokens cached_tokens prefill_wait_time_ms prefill_time_ms "
-    "ttft_ms total_time_ms avg_itl_ms kv_hit_rate queue_depth"
-).split()
+_SAME = [
+    "request_id",
+    "x_request_id",
+    "model",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "prefill_wait_time_ms",
+    "prefill_time_ms",
+    "ttft_ms",
+    "total_time_ms",
+    "avg_itl_ms",
+    "kv_hit_rate",
+    "queue_depth",
+]
 _PARTS = {
     "worker": ("prefill_worker_id", "prefill_dp_rank", "decode_worker_id", "decode_dp_rank"),
     "replay": ("trace_block_size", "input_length", "input_sequence_hashes"),

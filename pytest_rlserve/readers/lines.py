@@ -92,11 +92,13 @@ class Lines:
             unzip = isal_zlib.decompressobj(31)
             while not unzip.eof:
                 if not pending and not (pending := self._take(file)):
-                    self.trouble = f"is truncated inside gzip member {member}: its writer was killed, or the copy was cut"
+                    self.trouble = (
+                        f"is truncated inside gzip member {member}: its writer was killed, or the copy was cut"
+                    )
                     return
                 try:
                     data = unzip.decompress(pending)
-                except isal_zlib.error as error:
+                except isal_zlib.error as error:  # type: ignore[misc]
                     self.trouble = f"is damaged inside gzip member {member} ({error})"
                     self._drain(file)
                     return

@@ -96,6 +96,17 @@ def fit(row: dict[str, Any], shape: type[msgspec.Struct], format: str) -> Refusa
     try:
         msgspec.convert(row, shape)
     except (msgspec.ValidationError, OverflowError):
-        reasons = schema.problems(format, row)
+        reasons = schema.problems(format, row) or [f"{name} is not exact" for name in _inexact(row)]
         return Refusal(tuple(reasons)) if reasons else None
     return None
+
+
+def _inexact(row: dict[str, Any], where: str = "") -> list[str]:
+    """Find whole numbers written as floats beyond 2^53, which JSON Schema takes for integers."""
+    found = []
+    for key, value in row.items():
+        if isinstance(value, dict):
+            found += _inexact(value, f"{where}{key}.")
+        elif any(type(v) is float and abs(v) >= 2**53 for v in (value if isinstance(value, list) else [value])):
+            found.append(where + key)
+    return found

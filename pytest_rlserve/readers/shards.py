@@ -67,7 +67,11 @@ def _gaps(shards: list[Shard], expected: int | None) -> list[Finding]:
         missing = sorted(set(range(max(numbers) + 1)) - numbers)
         if missing:
             which = tuple(f"{index:06d}" for index in missing)
-            text = f"segment {which[0]} of {prefix!r} is missing" if len(which) == 1 else f"segments of {prefix!r} are missing"
+            text = (
+                f"segment {which[0]} of {prefix!r} is missing"
+                if len(which) == 1
+                else f"segments of {prefix!r} are missing"
+            )
             findings.append(_finding(text, ids=which, count=len(which)))
     if expected is not None and len(seen) != expected:
         findings.append(_finding(f"the manifest promises {expected} shards, {len(seen)} are there"))

@@ -37,7 +37,7 @@ _ANSI = re.compile(
     r"|\x1b[ -/]*[0-~]"
 )
 _SPELT = str.maketrans({"\n": r"\n", "\r": r"\r", "\t": r"\t"})
-_RUNNER = re.compile(r"(?:^|(?<=\s))(?=::)|(?<=#)(?=#\[)")
+_RUNNER = re.compile(r"(?:^|(?<=\s))(?=::)|(?<=#)(?=#\w*\[)")
 _JOINERS = "\u200c\u200d"  # part of the spelling in Persian and of many emoji
 
 
@@ -75,7 +75,8 @@ def cell(text: object, limit: int = 120) -> str:
 def code(text: object, limit: int = 120) -> str:
     """Return foreign text as a code span, which can be copied character by character.
 
-    Empty text is "(empty)". A pipe would end a table cell even inside a code span, so such text becomes a `code` element instead.
+    Empty text is "(empty)". A pipe would end a table cell even inside a code span, so such text becomes a
+    `code` element instead.
     """
     shown = clamp(visible(text), limit)
     if not shown.strip():
@@ -113,7 +114,7 @@ def marker(text: object) -> str:
 
 
 def terminal_safe(text: object) -> str:
-    r"""Return foreign text for one line of a terminal or CI log.
+    r"""Return foreign text for one line of a terminal or CI log; a text made safe stays the same.
 
     Line breaks print as ``\n``; colours, cursor moves, bidi and other control characters are dropped. A
     backslash keeps ``::error::`` and ``##[error]`` from being commands to a CI runner.

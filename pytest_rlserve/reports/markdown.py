@@ -53,6 +53,7 @@ def markdown(report: Mapping[str, Any], *, limit: int = COMMENT_BYTES) -> str:
 
     The frame of headings alone takes about 2,000 bytes; a lower limit gets just that frame.
     """
+    messages = [f"{block(text)}\n" for text in tables.messages(report)]
     facts = " · ".join(map(_inline, tables.provenance(report)))
     sections = [
         _table(_VERDICTS, "#### This changes the baseline", tables.baseline_changes(report)),
@@ -60,17 +61,19 @@ def markdown(report: Mapping[str, Any], *, limit: int = COMMENT_BYTES) -> str:
         _list(_VERDICTS, "", tables.notes(report)),
         _table(_PROBLEMS, "#### Limits", tables.limits(report, quiet=False)),
         _table(_PROBLEMS, "#### Checks", tables.checks(report, quiet=False)),
+        _list(_PROBLEMS, "", tables.reasons(report)),
         _list(_PROBLEMS, "#### Not run", [(tables.Name(name),) for name in report.get("not_run", ())]),
         _table(_PROBLEMS, "#### Why", tables.why(report)),
-        _folded(_DETAILS, "In full, with what to type", [f"{block(text)}\n" for text in tables.messages(report)]),
+        _folded(_DETAILS, "In full, with what to type", messages),
         _table(_EVIDENCE, "#### Attempts and requests", tables.counts(report)),
         _list(_EVIDENCE, "", tables.residuals(report)),
         _table(_UNCHANGED, "Unchanged", tables.comparisons(report, quiet=True), fold=True),
         _table(_UNCHANGED, "Limits kept", tables.limits(report, quiet=True), fold=True),
         _table(_UNCHANGED, "Checks passed", tables.checks(report, quiet=True), fold=True),
         _table(_DETAILS, "Measured", tables.metrics(report), fold=True),
+        _list(_DETAILS, "Not observable", tables.not_observable(report), fold=True),
         _list(_DETAILS, "Evidence", tables.evidence(report), fold=True),
-        Section(_EVIDENCE, "", [facts] if facts else []),
+        Section(_EVIDENCE, "", list(filter(None, [facts]))),
     ]
     return _fit(_top(report), [section for section in sections if section.rows], limit)
 
@@ -95,6 +98,7 @@ def _inline(content: tables.Cell) -> str:
 
 
 def _table(rank: int, title: str, table: tables.Table, *, fold: bool = False) -> Section:
+    table = table.dense()
     marks = ("--:" if side == "r" else "---" for side in table.align)
     head = f"| {' | '.join(table.headers)} |\n|{'|'.join(marks)}|"
     rows = [f"| {' | '.join(map(_inline, row))} |" for row in table.rows]

@@ -7,6 +7,7 @@ names into code spans, a terminal cuts them to a width. Nothing here is escaped 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
@@ -25,7 +26,6 @@ class Name(str):
 
 
 Cell = str | tuple[str, ...]
-NOT_OBSERVABLE = "not observable"
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,12 @@ class Table:
     headers: tuple[str, ...]
     align: str
     rows: list[tuple[Cell, ...]] = field(default_factory=list)
+
+    def dense(self) -> Table:
+        """Return the table without the columns in which no row says anything."""
+        told = [any(column) for column in zip(*self.rows, strict=True)]
+        rows = [tuple(compress(row, told)) for row in self.rows]
+        return Table(self.title, tuple(compress(self.headers, told)), "".join(compress(self.align, told)), rows)
 
 
 def ids(values: Sequence[object], count: int | None) -> tuple[str, ...]:
@@ -56,7 +62,7 @@ def counts(report: Row) -> Table:
     table = Table("counts", ("capture", "", *names), "ll" + "r" * len(names))
     for capture in report.get("captures", ()):
         for level, meant in (("attempts", wording.ATTEMPT_COUNTS), ("requests", names)):
-            found = capture.get("counts", {}).get(level, {})
+            found = capture.get("counts", {}).get(level) or {}
             figures = (wording.count(found.get(name)) if name in meant else "" for name in names)
             table.rows.append((Name(capture["name"]), level, *figures))
     return table
@@ -69,7 +75,7 @@ def residuals(report: Row) -> Iterator[Cell]:
         for name, rest in capture.get("counts", {}).get("residuals", {}).items():
             if rest["count"]:
                 found = _in_brackets(ids(rest.get("ids") or (), rest["count"]))
-                yield (*where, f"{name}: {wording.count(rest['count'])}", *found)
+                yield (*where, Name(name), f": {wording.count(rest['count'])}", *found)
         for file in capture.get("not_read", ()):
             yield (*where, "not read: ", Name(file["path"]), f": {file['why']}")
 
@@ -84,7 +90,7 @@ def evidence(report: Row) -> Iterator[Cell]:
             yield (*where, "read ", Name(source["path"]), f": {rows} of {source['format']}{whole}")
         for axis in capture.get("coverage", ()):
             share = f"{wording.count(axis.get('observed'))} of {wording.count(axis.get('total'))}"
-            yield (*where, f"{axis['question']}: answered for {share} {axis['of']}")
+            yield (*where, f"{axis['question']}: {share} {axis['of']}")
         if capture.get("digest"):
             yield (*where, "digest ", Name(capture["digest"]))
 
@@ -103,9 +109,9 @@ def checks(report: Row, *, quiet: bool, most: int | None = None) -> Table:
 
 
 def _findings(check: Row, most: int | None) -> Iterator[Cell]:
-    if check.get("why"):
-        yield check["why"]
     findings = check.get("findings", ())
+    if check.get("why") and not findings:
+        yield check["why"]
     for finding in findings[:most]:
         found, place = ids(finding.get("ids") or (), finding.get("count")), wording.place(finding)
         times = f", {finding['count']:,} times" if not found and (finding.get("count") or 0) > 1 else ""
@@ -113,6 +119,15 @@ def _findings(check: Row, most: int | None) -> Iterator[Cell]:
         yield (f"{finding['message']}{times}", *_in_brackets(found), *where)
     if most is not None and len(findings) > most:
         yield f"+{len(findings) - most:,} more findings"
+
+
+def reasons(report: Row) -> Iterator[Cell]:
+    """Say of each check to look at, and that has findings besides, how it came to its status."""
+    several = capture_column(report)
+    for capture, check in wording.checks_of(report):
+        if check["status"] not in wording.QUIET and check.get("why") and check.get("findings"):
+            where = (" (", Name(capture["name"]), ")") if several else ()
+            yield (Name(check["name"]), *where, f": {check['why']}")
 
 
 def _in_brackets(parts: tuple[str, ...]) -> tuple[str, ...]:
@@ -145,20 +160,35 @@ def limits(report: Row, *, quiet: bool) -> Table:
     return table
 
 
-def metrics(report: Row) -> Table:
-    """Return everything that was measured, one metric's captures together, and why the rest was not."""
-    column = capture_column(report)
-    table = Table("measured", ("metric", *column, "value", "n", "why"), "l" + "l" * len(column) + "rrl")
-    pairs = [(capture, metric) for capture in report.get("captures", ()) for metric in capture.get("metrics", ())]
+def _measured(report: Row) -> list[tuple[Row, Row]]:
+    """Return (capture, metric), all captures of one metric together."""
+    captures = report.get("captures", ())
+    pairs = [(capture, metric) for capture in captures for metric in capture.get("metrics", ())]
     first = {metric["name"]: place for place, (_, metric) in reversed(list(enumerate(pairs)))}
-    for capture, metric in sorted(pairs, key=lambda pair: first[pair[1]["name"]]):
-        start = (Name(metric["name"]), *((Name(capture["name"]),) if column else ()))
-        n = wording.count(metric.get("n"))
-        if metric.get("value") is None:
-            table.rows.append((*start, NOT_OBSERVABLE, n, metric.get("why") or ""))
-        else:
-            table.rows.append((*start, units.show(metric["value"], metric["unit"]), n, ""))
+    return sorted(pairs, key=lambda pair: first[pair[1]["name"]])
+
+
+def metrics(report: Row) -> Table:
+    """Return every value that was measured."""
+    column = capture_column(report)
+    table = Table("measured", ("metric", *column, "value", "n"), "l" + "l" * len(column) + "rr")
+    for capture, metric in _measured(report):
+        if metric.get("value") is not None:
+            where = (Name(capture["name"]),) if column else ()
+            value = units.show(metric["value"], metric["unit"])
+            table.rows.append((Name(metric["name"]), *where, value, wording.count(metric.get("n"))))
     return table
+
+
+def not_observable(report: Row) -> Iterator[Cell]:
+    """Say why metrics could not be measured, once for all captures that say the same."""
+    captures: dict[tuple[str, str], list[str]] = {}
+    for capture, metric in _measured(report):
+        if metric.get("value") is None:
+            captures.setdefault((metric["name"], metric.get("why") or ""), []).append(capture["name"])
+    for (name, reason), names in captures.items():
+        where = _in_brackets(ids(names, None)) if capture_column(report) else ()
+        yield (Name(name), " not observable", *where, f": {reason}" if reason else "")
 
 
 def baseline_changes(report: Row) -> Table:

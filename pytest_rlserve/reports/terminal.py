@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 FEW_METRICS = 30  # fewer than these are listed without being asked for
 FEW_FINDINGS = 5
-_LONGEST_CELLS = (64, 48, 40, 32, 24, 16, 12)
-_NARROWEST_LAST_COLUMN = 24
+_LONGEST_NAME, _LONGEST_PROSE = 80, 400
+_LONGEST_CELLS = (64, 48, 40, 32, 24, 16, 12, 8)
+_COMFORTABLE_LAST_COLUMN, _NARROWEST_LAST_COLUMN = 32, 16
 _INDENTED = {name: f"    {name}" for name in ("accepted", "rejected", "pending")} | {
     name: f"  {name}" for name in ("completed", "canceled", "failed", "open", "joined")
 }  # the parts of a count stand below it
@@ -38,24 +39,28 @@ def terminal(report: Row, *, verbose: bool = False, columns: int = 100) -> str:
         _lines(tables.residuals(report), columns),
         _lines(tables.evidence(report), columns) if verbose else "",
         _checks(report, columns, verbose),
+        _lines(tables.reasons(report), columns),
         _comparisons(report, columns),
         _lines(tables.notes(report), columns),
         *(_message(message) for message in tables.messages(report) if verbose),
         _grid(_both(tables.limits(report, quiet=False), tables.limits(report, quiet=True)), columns),
         _metrics(report, columns, verbose),
         _not_run(report, columns, verbose),
-        _grid(tables.baseline_changes(report), columns),
+        _grid(tables.baseline_changes(report), columns, (1,)),
         _grid(tables.why(report), columns),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def _text(cell: tables.Cell) -> str:
-    return "".join(map(_text, cell)) if isinstance(cell, tuple) else terminal_safe(cell)
+    if isinstance(cell, tuple):
+        return terminal_safe("".join(map(_text, cell)))  # a part may begin where another ends with ":"
+    return clamp(terminal_safe(cell), _LONGEST_NAME if isinstance(cell, tables.Name) else _LONGEST_PROSE)
 
 
 def _wrap(text: str, width: int) -> str:
-    return textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
+    folded = textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
+    return folded.replace("\n  ::", "\n \\::")  # no command to a CI runner, and no wider for it
 
 
 def _lines(cells: Iterable[tables.Cell], columns: int) -> str:
@@ -66,42 +71,59 @@ def _both(first: tables.Table, second: tables.Table) -> tables.Table:
     return tables.Table(first.title, first.headers, first.align, first.rows + second.rows)
 
 
-def _grid(table: tables.Table, columns: int) -> str:
-    """Lay out a table under its title."""
-    headers = [table.title, *table.headers[1:]]
-    return _fit(headers, [[_text(cell) for cell in row] for row in table.rows], table.align, columns)
+def _grid(table: tables.Table, columns: int, *stacks: Sequence[int]) -> str:
+    """Lay out a table under its title, on a narrow terminal with some columns below their left neighbours.
 
-
-def _fit(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str, columns: int) -> str:
-    """Cut cells until the table fits, and fold its last column into the room that the others leave.
-
-    No rows give an empty text, and a last column without any text is left out.
+    Each of `stacks` names left columns, from right to left; they are stacked only as far as it takes to fit.
     """
-    if not rows:
+    if not table.rows:
         return ""
-    last = max(_width(row[-1]) for row in rows)
+    lines, align = _cells(table.dense()), table.dense().align
+    if _needed(lines, _COMFORTABLE_LAST_COLUMN) > columns and stacks:
+        lines, align = _cells(table), table.align
+    for pairs in stacks:
+        if _needed(lines, _COMFORTABLE_LAST_COLUMN) > columns:
+            for at in pairs:
+                lines = [[*row[:at], f"{row[at]}\n{row[at + 1]}", *row[at + 2 :]] for row in lines]
+                align = align[: at + 1] + align[at + 2 :]
+    return _fit(lines, align, columns)
+
+
+def _cells(table: tables.Table) -> list[list[str]]:
+    return [[table.title, *table.headers[1:]], *([_text(cell) for cell in row] for row in table.rows)]
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(_width, column)) for column in zip(*lines, strict=True)]
+
+
+def _needed(lines: Sequence[Sequence[str]], last_column: int) -> int:
+    """Return the columns that a table takes when its last one is folded to at most so many."""
+    *fixed, last = _widths(lines)
+    return sum(fixed) + len("  ") * len(fixed) + min(last, last_column)
+
+
+def _fit(lines: Sequence[Sequence[str]], align: str, columns: int) -> str:
+    """Cut cells until the table fits, and fold its last column into the room that the others leave."""
     for longest in _LONGEST_CELLS:
-        fixed = [[_per_line(cell, lambda line: clamp(line, longest)) for cell in row[:-1]] for row in rows]  # noqa: B023
-        text = _tabulate(headers[:-1], fixed, align[:-1])
-        room = columns - _width(text) - 2
-        if room >= min(last, _NARROWEST_LAST_COLUMN):
+        cut = partial(_per_line, partial(clamp, limit=longest))
+        shown = [lines[0], *([*map(cut, row[:-1]), row[-1]] for row in lines[1:])]
+        if _needed(shown, _NARROWEST_LAST_COLUMN) <= columns:
             break
-    if not last:
-        return text
-    folded = [_per_line(row[-1], lambda line: _wrap(line, max(room, _NARROWEST_LAST_COLUMN))) for row in rows]
-    return _tabulate(headers, [[*cells, end] for cells, end in zip(fixed, folded, strict=True)], align)
+    room = max(columns - _needed(shown, 0), _NARROWEST_LAST_COLUMN)
+    fold = partial(_per_line, partial(_wrap, width=room))
+    return _tabulate(shown[0], [[*row[:-1], fold(row[-1])] for row in shown[1:]], align)
 
 
-def _per_line(text: str, change: Callable[[str], str]) -> str:
+def _per_line(change: Callable[[str], str], text: str) -> str:
     return "\n".join(map(change, text.split("\n")))
 
 
-def _tabulate(headers: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
+def _tabulate(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
     """Lay out columns. Headers go in as rows: tabulate would make each column two wider for them."""
-    rows = list(rows)
     deepest = max(header.count("\n") for header in headers)
     above = [("\n" * (deepest - header.count("\n")) + header).split("\n") for header in headers]
-    rules = ["-" * max(map(_width, column)) for column in zip(headers, *rows, strict=True)]
+    rules = ["-" * width for width in _widths([headers, *rows])]
     sides = ["right" if side == "r" else "left" for side in align]
     lines = [*zip(*above, strict=True), rules, *rows]
     text = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=sides)
@@ -115,7 +137,7 @@ def _width(text: str) -> int:
 def _verdict(report: Row, columns: int) -> str:
     policy = report.get("policy") or {}
     facts = {"series": report.get("series"), "policy": policy.get("path") or policy.get("origin")}
-    known = [f"{label}  {clamp(terminal_safe(value), 80)}" for label, value in facts.items() if value]
+    known = [clamp(f"{label}  {terminal_safe(value)}", columns) for label, value in facts.items() if value]
     return "\n".join([_wrap(terminal_safe(wording.headline(report)), columns), *known])
 
 
@@ -131,7 +153,7 @@ def _count_table(captures: Sequence[Row]) -> str:
     columns = [row[2:] for row in tables.counts({"captures": captures}).rows]
     names = [clamp(terminal_safe(capture["name"]), 24) for capture in captures]
     headers = [part for name in names for part in (f"{name}\nattempts", "requests")]
-    table = _tabulate(headers, zip(*columns, strict=True), "r" * len(headers)).split("\n")
+    table = _tabulate(headers, list(zip(*columns, strict=True)), "r" * len(headers)).split("\n")
     labels = [_INDENTED.get(name, name) for name in wording.REQUEST_COUNTS]  # tabulate would strip the indent
     labels = ["counts", "", "-" * 12, *labels]
     return "\n".join(f"{label:<12}  {line}".rstrip() for label, line in zip(labels, table, strict=True))
@@ -152,18 +174,8 @@ def _checks(report: Row, columns: int, verbose: bool) -> str:
 
 
 def _comparisons(report: Row, columns: int) -> str:
-    """Lay out comparisons in a line each, or in two each where the terminal is too narrow for one."""
     table = _both(tables.comparisons(report, quiet=False), tables.comparisons(report, quiet=True))
-    wide = _grid(table, sys.maxsize)
-    if not wide or _width(wide) <= columns:
-        return wide
-    (_, *headers), *rows = [
-        [verdict, metric, f"{baseline}\n{current}", f"{change}\n{direction}", f"{allowed}\n{detectable}"]
-        for verdict, metric, baseline, current, change, direction, allowed, detectable in (
-            map(_text, row) for row in [table.headers, *table.rows]
-        )
-    ]
-    return _fit([table.title, *headers], rows, "llrrr", columns)
+    return _grid(table, columns, (6, 4, 2), (0,))
 
 
 def _message(message: str) -> str:
@@ -171,12 +183,10 @@ def _message(message: str) -> str:
 
 
 def _metrics(report: Row, columns: int, verbose: bool) -> str:
-    table = tables.metrics(report)
-    if verbose or len(table.rows) < FEW_METRICS:
-        return _grid(table, columns)
-    absent = sum(tables.NOT_OBSERVABLE in row for row in table.rows)
-    present = len(table.rows) - absent
-    return f"measured: {present:,} values, {absent:,} {tables.NOT_OBSERVABLE} (verbose lists them)"
+    table, absent = tables.metrics(report), list(tables.not_observable(report))
+    if verbose or len(table.rows) + len(absent) < FEW_METRICS:
+        return "\n\n".join(filter(None, [_grid(table, columns), _lines(absent, columns)]))
+    return f"measured: {len(table.rows):,} values, {len(absent):,} not observable (verbose lists them)"
 
 
 def _not_run(report: Row, columns: int, verbose: bool) -> str:

@@ -92,9 +92,10 @@ def count(number: float | None) -> str:
 
 def seen(check: Row) -> str:
     """Return how much of the evidence a check saw: "780 of 784"."""
-    if check.get("observed") is None and check.get("of") is None:
-        return ""
-    return f"{count(check.get('observed'))} of {count(check.get('of'))}"
+    observed, of = check.get("observed"), check.get("of")
+    if of is None:
+        return "" if observed is None else count(observed)
+    return f"{count(observed)} of {count(of)}"
 
 
 def change(row: Row, field: str = "delta", *, signed: bool = True) -> str:

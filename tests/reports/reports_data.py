@@ -24,52 +24,101 @@ AWKWARD_IDS = [
 HOSTILE = [
     *("a|b", "`x`", "```", "@org/team", "#1", "[x](//e)", "![](//e)", "<img src=x onerror=alert(1)>"),
     *("</details>", "<!-- pytest-rlserve:sticky v1 series=x -->", "\u202egnp.exe", "\r\n::error::planted"),
-    *("\x1b[31mred\x1b[0m", "##[error]planted", "x" * 10_000, "lone \ud800 surrogate", "www.example.invalid"),
-    *("https://example.invalid", "GH-1", "0123456789abcdef", ":tada:", "a\\|b", "---", "1. one", "| --- |", "$x$"),
+    *(
+        ":",
+        """\" onload="x' y""",
+        "\x1b[31mred\x1b[0m",
+        "##[error]planted",
+        "x" * 10_000,
+        "lone \ud800 surrogate",
+        "www.example.invalid",
+    ),
+    *(
+        "https://example.invalid",
+        "GH-1",
+        "0123456789abcdef",
+        ":tada:",
+        "a\\|b",
+        "---",
+        "1. one",
+        "| --- |",
+        "$x$",
+    ),
 ]
 
 
 def check(name: str, status: str = "pass", observed: int | None = 784, of: int | None = 784, **more: Any) -> Report:
-    return {"name": name, "status": status, "observed": observed, "of": of, "findings": [], **more}
+    return {"name": name, "status": status, "observed": observed, "of": of, "why": "", "findings": [], **more}
 
 
 def finding(message: str, **more: Any) -> Report:
-    return {"message": message, "severity": "error", "path": None, "line": None, "ids": [], "count": 1, **more}
+    return {
+        "message": message,
+        "severity": "error",
+        "path": None,
+        "line": None,
+        "ids": [],
+        "count": 1,
+        **more,
+    }
 
 
 def metric(name: str, value: float | None, unit: str, n: int | None, **more: Any) -> Report:
-    parts = {"numerator": "…", "denominator": "…", "freshness": "any", "phase": "window", "excluded": None}
+    parts = {"numerator": "…", "denominator": "…", "freshness": "any", "phase": "whole steps", "excluded": []}
     return {"name": name, "value": value, "unit": unit, "n": n, **parts, **more}
 
 
-def comparison(metric: str, verdict: str, unit: str, baseline: float | None, current: float | None, **more: Any) -> Report:
+def comparison(
+    metric: str, verdict: str, unit: str, baseline: float | None, current: float | None, **more: Any
+) -> Report:
     delta = None
     if baseline is not None and current is not None:
         delta = current - baseline if unit == "fraction" else current / baseline - 1
     counts = {"jobs": {"baseline": 4, "current": 1}, "runs": {"baseline": 8, "current": 3}}
     row = {"metric": metric, "verdict": verdict, "unit": unit, "baseline": baseline, "current": current}
     row |= {"better": "lower", "delta": delta, "allowed": 0.05, "detectable": 0.031, "bound": None}
-    return {**row, "noise": None, **counts, "message": f"{metric} {verdict}", "why": None, **more}
+    ranges = {"baseline_range": None, "current_range": None}
+    return {**row, "noise": None, **counts, **ranges, "message": f"{metric} {verdict}", "why": None, **more}
 
 
-def limit(metric: str, text: str, value: float | None, unit: str, status: str = "passed", **more: Any) -> Report:
-    return {"metric": metric, "limit": text, "value": value, "unit": unit, "status": status, "why": None} | more
+def limit(metric: str, text: str, value: float | None, unit: str, status: str = "pass", **more: Any) -> Report:
+    row = {"metric": metric, "limit": text, "value": value, "unit": unit, "status": status, "why": None}
+    return {**row, "capture": "run_1", **more}
 
 
 def capture(name: str, **more: Any) -> Report:
     attempts = {"dispatched": 784, "completed": 780, "canceled": 3, "failed": 1, "open": 0}
     attempts |= {"accepted": 700, "rejected": 80, "pending": 0, "retried": 4}
     requests = {"dispatched": 825, "completed": 821, "canceled": 3, "failed": 1, "open": 0}
-    requests |= {"accepted": None, "rejected": None, "pending": None, "retried": 4, "rows": 821, "joined": 821}
+    requests |= {
+        "accepted": None,
+        "rejected": None,
+        "pending": None,
+        "retried": 4,
+        "rows": 821,
+        "joined": 821,
+    }
     return {
         "name": name,
         "job": "4711",
-        "digest": "sha256:5f2c7d",
+        "digest": "sha256:" + "5f2c7d09" * 8,
         "sources": [
-            {"path": "trace.000000.jsonl.gz", "format": "dynamo.request.trace.v1", "rows": 821, "whole": True},
-            {"path": "attempts.jsonl", "format": "rlserve.attempt.v1", "rows": 2268, "whole": True},
+            {
+                "path": "trace.000000.jsonl.gz",
+                "format": "dynamo.request.trace.v1",
+                "rows": 821,
+                "whole": True,
+                "findings": 0,
+            },
+            {
+                "path": "attempts.jsonl",
+                "format": "rlserve.attempt.v1",
+                "rows": 2268,
+                "whole": True,
+                "findings": 0,
+            },
         ],
-        "coverage": [{"question": "KV reuse", "of": "requests", "observed": 821, "total": 825}],
+        "coverage": [{"question": "has a serving row", "of": "requests", "observed": 821, "total": 825}],
         "not_read": [],
         "counts": {"attempts": attempts, "requests": requests, "residuals": {}},
         "checks": [check("rows_fit_schema", observed=821, of=821), check("attempts_reconcile")],
@@ -89,7 +138,7 @@ def report(verdict: str, **more: Any) -> Report:
         "verdict": verdict,
         "not_run": [],
         "series": "qwen3-0.6b-4w",
-        "policy": {"path": "rlserve.toml", "origin": "rootdir"},
+        "policy": {"path": "rlserve.toml", "origin": "file"},
         "captures": [capture("run_1")],
         "limits": [],
         "comparisons": [],
@@ -128,12 +177,18 @@ def regressed() -> Report:
             comparison("ttft.p95", "waived", "s", 1.31, 1.48, why="serving-oncall until 2027-01-31: tracked in #123"),
         ],
         baseline_changes=[
-            {"metric": PRIMARY, "baseline": 43.2, "current": 41.7, "delta": -0.035, "reason": "safer sampling"}
+            {
+                "metric": PRIMARY,
+                "baseline": 43.2,
+                "current": 41.7,
+                "delta": -0.035,
+                "reason": "safer sampling",
+            }
         ],
         why=[
             {"factor": "residence", "delta": 0.064, "share": 0.97},
             {"factor": "in flight", "delta": 0.001, "share": 0.01},
-            {"factor": "completion", "delta": -0.002, "share": None},
+            {"factor": "completion", "delta": -0.002, "share": 0.02},
         ],
     )
 
@@ -143,7 +198,7 @@ def inconclusive() -> Report:
     no_control["checks"].append(
         check("no_stale_kv", "inconclusive", None, None, why="no control records say when weights changed")
     )
-    no_control["counts"]["requests"] = {}
+    no_control["counts"]["requests"] = None
     return report(
         "inconclusive",
         captures=[no_control],
@@ -161,7 +216,7 @@ def invalid() -> Report:
     torn["checks"] = [
         check("shards_are_whole", "error", 1, 2)
         | {"findings": [finding("the last gzip member is cut short", path="trace.000001.jsonl.gz", line=412)]},
-        check("attempts_reconcile", "fail", 772, 784)
+        check("attempts_reconcile", "fail", 772, 784, why="12 of 784 attempts never ended, 7 never began")
         | {
             "findings": [
                 finding("attempts have no outcome", path="attempts.jsonl", line=31, ids=ids, count=12),
@@ -170,7 +225,10 @@ def invalid() -> Report:
         },
         check("rows_fit_schema", observed=821, of=821),
     ]
-    torn["counts"]["residuals"] = {"attempts without an outcome": {"count": 12, "ids": ids[:5]}, "rows not joined": {"count": 0, "ids": []}}
+    torn["counts"]["residuals"] = {
+        "attempts without an outcome": {"count": 12, "ids": ids[:5]},
+        "rows not joined": {"count": 0, "ids": []},
+    }
     torn["counts"]["attempts"] |= {"completed": 768, "open": 12, "accepted": 688}
     torn["not_read"] = [{"path": "notes.txt", "why": "no reader knows this format"}]
     torn["sources"][0]["whole"] = False
@@ -190,7 +248,10 @@ def awkward() -> Report:
         finding("total_time_ms is above 500", path="trace.jsonl", line=i + 1, ids=[name])
         for i, name in enumerate(AWKWARD_IDS)
     ]
-    run = capture("run_1", checks=[check("requests_within_budget", "fail", 0, 12, findings=late)])
+    run = capture(
+        "run_1",
+        checks=[check("requests_within_budget", "fail", 0, 12, why="12 requests were late", findings=late)],
+    )
     return report("failed", captures=[run])
 
 
@@ -203,7 +264,7 @@ def hostile(text: str) -> Report:
     run["counts"]["residuals"] = {text: {"count": 3, "ids": [text]}}
     run["checks"] = [
         check(text, "fail", why=text, findings=[finding(text, path=text, line=1, ids=[text] * 7, count=9)]),
-        check(text, findings=[finding(text, severity="info")]),
+        check(text, findings=[finding(text, severity="note")]),
     ]
     run["metrics"] = [metric(text, 1.5, text, 1), metric(text, None, text, None, why=text)]
     return report(
@@ -212,7 +273,7 @@ def hostile(text: str) -> Report:
         series=text,
         policy={"path": text, "origin": text},
         captures=[run, copy.deepcopy(run)],
-        limits=[limit(text, text, 2.0, text, status, capture=text, why=text) for status in ("failed", "passed")],
+        limits=[limit(text, text, 2.0, text, status, capture=text, why=text) for status in ("failed", "pass")],
         comparisons=[
             comparison(text, verdict, text, 2.0, 1.0, message=f"{text}\n  {text}", why=text)
             for verdict in ("regressed", "unchanged")

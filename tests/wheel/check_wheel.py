@@ -27,7 +27,7 @@ def prove(holds: object, claim: str) -> None:
     """Print the claim, or end the script with it."""
     if not holds:
         sys.exit(f"not so: {claim}")
-    print(f"ok: {claim}")
+    print(f"ok: {claim}", flush=True)
 
 
 def installed_apart_from_the_checkout() -> None:
@@ -62,7 +62,7 @@ def pytest_judges(project: Path) -> None:
     code = run_pytest(project, f"--rl-report=json:{report}")
     prove(code == 0, "pytest --rl-trace passes on the example and its baseline")
     written = json.loads(report.read_text(encoding="utf-8"))
-    prove(written["verdict"] == "pass", f"its report says pass (it says {written['verdict']})")
+    prove(written["verdict"] == "pass", f"the report's verdict, {written['verdict']!r}, is 'pass'")
     prove(written["comparisons"], "something was compared with the baseline")
 
 

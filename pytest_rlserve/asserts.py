@@ -1,0 +1,92 @@
+"""Assertions for test functions: each judges one capture and says what is wrong, where, and by how much.
+
+They raise `AssertionError` where the capture falls short. Where the capture cannot tell, they raise as well, as
+an assertion must hold; the message then says what the capture would have to hold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_rlserve.checks import CheckResult, Evidence, run_check
+from pytest_rlserve.errors import UsageError
+from pytest_rlserve.gate.limits import parse_limit
+from pytest_rlserve.metrics import Scope, measuring
+
+if TYPE_CHECKING:
+    from pytest_rlserve.capture import Capture
+
+_FOUNDATION = ("rows_fit_schema", "shards_are_whole", "requests_are_unique")
+
+
+def assert_valid(capture: Capture) -> None:
+    """Assert that every row fits its schema, every file is whole, and no request is there twice."""
+    __tracebackhide__ = True
+    results = [run_check(capture, name) for name in _FOUNDATION]
+    if capture.has("requests"):
+        _hold(results)
+    else:
+        _hold([result for result in results if result.name != "requests_are_unique"])
+
+
+def assert_reconciled(capture: Capture, *, open_attempts: float = 0) -> None:
+    """Assert that every dispatched attempt is completed, canceled, failed, or one of a few still open.
+
+    Args:
+        capture: the capture to judge.
+        open_attempts: how many may be open at the end: a number, or a fraction of those dispatched if below 1.
+    """
+    __tracebackhide__ = True
+    _hold([run_check(capture, "attempts_reconcile", Evidence(open_attempts=open_attempts))])
+
+
+def assert_joined(capture: Capture, *, rows: float = 0.999, traceable: float = 0.999) -> None:
+    """Assert that served rows have an attempt, and completed requests a row.
+
+    Args:
+        capture: the capture to judge.
+        rows: smallest share of rows that must have an attempt.
+        traceable: smallest share of completed, traceable requests that must have a row.
+    """
+    __tracebackhide__ = True
+    _hold([run_check(capture, "requests_are_joined", Evidence(rows_joined=rows, traceable_served=traceable))])
+
+
+def assert_kv_reuse(capture: Capture, *, floor: float | str) -> None:
+    """Assert that at least `floor` of all prompt tokens came from the KV cache, by the engine's own number."""
+    __tracebackhide__ = True
+    assert_limit(capture, "kv_reuse_fraction", floor)
+
+
+def assert_latency(capture: Capture, metric: str, **budgets: float | str) -> None:
+    """Assert latency budgets: ``assert_latency(capture, "ttft", p50="300ms", p95="1.5s")``."""
+    __tracebackhide__ = True
+    if not budgets:
+        raise UsageError(f"assert_latency({metric!r}) names no budget: write for example p95='1.5s'")
+    missed = []
+    for statistic, budget in budgets.items():
+        try:
+            assert_limit(capture, f"{metric}.{statistic}", budget)
+        except AssertionError as error:
+            missed.append(str(error))
+    if missed:
+        raise AssertionError("\n".join(missed))
+
+
+def assert_limit(capture: Capture, metric: str, limit: float | str, *, scope: Scope | None = None) -> None:
+    """Assert that a metric keeps within a limit, e.g. ``"<= 1.5s"``.
+
+    Without a sign the metric's own direction decides: at most for latencies, at least for throughputs.
+    """
+    __tracebackhide__ = True
+    parsed = parse_limit(metric, limit)
+    measured = measuring.measure(capture, metric, scope)
+    if parsed.judge(measured) != "pass":
+        raise AssertionError(parsed.message(measured))
+
+
+def _hold(results: list[CheckResult]) -> None:
+    __tracebackhide__ = True
+    problems = [result.message() for result in results if result.status != "pass"]
+    if problems:
+        raise AssertionError("\n".join(problems))

@@ -1,0 +1,144 @@
+"""The controller of a run: it reads captures once, gathers verdicts, and alone writes reports and baselines."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_rlserve.errors import RlserveError, UsageError
+from pytest_rlserve.session import PROPERTY, WORKER_FOLDER, noted
+
+if TYPE_CHECKING:
+    from pytest_rlserve.gate.verdicts import Gate
+    from pytest_rlserve.session import Run
+
+
+class Controller:
+    """Reads captures before any worker starts, gathers verdicts, and alone writes reports and baselines."""
+
+    def __init__(self, run: Run) -> None:
+        """Prepare for a run; the plugin manager calls the hooks below."""
+        self.run = run
+        self.judged: dict[str, list[dict[str, Any]]] = {}
+        self.failed: set[str] = set()
+        self.ran: set[str] = set()
+        self.lines: list[str] = []
+        self.report: dict[str, Any] | None = None
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """With xdist, read the captures now and lay them out for the workers."""
+        config = session.config
+        if config.getoption("numprocesses", None) and not config.option.collectonly:
+            from pytest_rlserve.engine.share import save
+
+            folder = Path(tempfile.mkdtemp(prefix="rlserve-"))
+            for number, capture in enumerate(self._open().captures):
+                save(capture, folder / f"{number:04d}")
+            self.run.folder = str(folder)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell an xdist worker where the captures are."""
+        node.workerinput[WORKER_FOLDER] = self.run.folder
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Without xdist, read the captures before the first test, so that wrong use stops the run here."""
+        if not session.config.option.collectonly:
+            self._open()
+
+    def _open(self) -> Gate:
+        try:
+            gate = self.run.gate
+            gate.series_name()
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from None
+        return gate
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take a test's verdict from its last report."""
+        if report.outcome not in ("passed", "failed", "skipped"):
+            return  # a rerun that will be reported again
+        if report.when == "call" or (report.when == "setup" and not report.passed):
+            self.ran.add(report.nodeid)
+            self.judged[report.nodeid] = noted(report)
+            self.failed.discard(report.nodeid)
+            if report.failed and PROPERTY in report.keywords:
+                self.failed.add(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the baseline, then the reports."""
+        if session.config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
+            return
+        try:
+            self._finish(session)
+        except RlserveError as error:
+            self.lines.append(f"error: {error}")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _finish(self, session: pytest.Session) -> None:
+        from pytest_rlserve.gate import report as reports
+        from pytest_rlserve.reports.files import write
+
+        judged = [one for some in self.judged.values() for one in some]
+        unexplained = {nodeid for nodeid in self.failed if not any(_speaks(one) for one in self.judged[nodeid])}
+        judged += [
+            {"kind": "checks", "name": nodeid, "verdict": "failed", "records": []} for nodeid in sorted(unexplained)
+        ]
+        not_run = [nodeid for nodeid in self.run.expected() if nodeid not in self.ran]
+        changes = self._update(session, judged, not_run)
+        self.report = reports.build(self.run.gate, judged, not_run=not_run, baseline_changes=changes)
+        for spec in self.run.asked.reports:
+            self.lines.append(write(self.report, spec, self.run.config.invocation_params.dir))
+        short = self.report["verdict"] in ("incomplete", "inconclusive", "no_baseline")
+        if self.run.asked.strict and short and session.exitstatus == pytest.ExitCode.OK:
+            self.lines.append(f"--rl-strict: the verdict {self.report['verdict']!r} is not a pass")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _update(
+        self, session: pytest.Session, judged: list[dict[str, Any]], not_run: list[str]
+    ) -> tuple[dict[str, Any], ...]:
+        asked = self.run.asked
+        if not (asked.update or asked.update_new):
+            return ()
+        if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            self.lines.append("baseline left as it is: the session did not run to its end")
+            return ()
+        from pytest_rlserve.gate.refresh import refresh
+
+        partial = {one["name"] for one in judged if one["kind"] == "metrics"} if not_run else None
+        done = refresh(self.run.gate, only=partial)
+        self.lines.append(done.summary)
+        if not done.written and done.refused:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        return done.changes
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the verdict and its tables."""
+        if self.report is None and not self.lines:
+            return
+        terminalreporter.section("rlserve")
+        if self.report is not None:
+            from pytest_rlserve.reports.terminal import terminal
+
+            verbose = terminalreporter.config.get_verbosity() > 0
+            terminalreporter.write_line(
+                terminal(self.report, verbose=verbose, columns=terminalreporter._tw.fullwidth)
+            )
+        for line in self.lines:
+            terminalreporter.write_line(line)
+
+    def pytest_unconfigure(self) -> None:
+        """Remove what was laid out for workers."""
+        if self.run.folder:
+            shutil.rmtree(self.run.folder, ignore_errors=True)
+
+
+def _speaks(judgement: dict[str, Any]) -> bool:
+    """Tell whether a verdict already says that its test failed."""
+    return judgement["verdict"] not in ("pass", "waived")

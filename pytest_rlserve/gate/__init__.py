@@ -1,0 +1,1 @@
+"""The gate: limits, baselines and comparisons, each ending in a verdict."""

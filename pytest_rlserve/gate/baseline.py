@@ -1,0 +1,150 @@
+"""Baseline files: baselines/<series>.json, one value a line, so that a review sees what moved.
+
+A file that cannot be read is never taken for "no baseline", and never overwritten unasked. A file is written
+beside and renamed over, so that a reader sees the old one or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve import schema
+from pytest_rlserve.errors import BaselineError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT = "rlserve.baseline.v1"
+MOST_RUNS = 20
+_SERIES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LFS = b"version https://git-lfs.github.com/spec/"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """One baseline file: the trusted runs of a series, level after level."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the runs of the newest level: what current runs are compared with."""
+        newest: list[dict[str, Any]] = self.document["levels"][-1]["runs"]
+        return newest
+
+    def values(self, key: str) -> dict[str, list[float]]:
+        """Return job → values of one metric over the newest level's runs."""
+        jobs: dict[str, list[float]] = {}
+        for run in self.runs:
+            if key in run["measurements"]:
+                jobs.setdefault(run["job"], []).append(run["measurements"][key]["value"])
+        return jobs
+
+    def carried(self, key: str) -> tuple[float, float]:
+        """Return variance and degrees of freedom that earlier levels leave for one metric."""
+        found = self.document.get("carried", {}).get(key, {"variance": 0.0, "df": 0.0})
+        return found["variance"], found["df"]
+
+
+def path_of(folder: Path, series: str) -> Path:
+    """Return the file of a series.
+
+    Raises:
+        UsageError: the series' name cannot be a file's name.
+    """
+    if not _SERIES.fullmatch(series):
+        raise UsageError(f"series {series!r} cannot name a baseline file: use letters, digits, '.', '_' and '-'")
+    return folder / f"{series}.json"
+
+
+def read(path: Path) -> Baseline | None:
+    """Read a baseline file; None if there is none.
+
+    Raises:
+        BaselineError: there is one, but it cannot be trusted.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from None
+    if data.startswith(_LFS):
+        raise _unreadable(path, "it is a Git LFS pointer: run 'git lfs pull'")
+    if re.search(rb"^(<{7}|={7}|>{7})", data, re.MULTILINE):
+        raise _unreadable(path, "it holds the marks of a merge conflict")
+    try:
+        document = json.loads(data, object_pairs_hook=_once, parse_constant=_refuse)
+    except ValueError as error:
+        raise _unreadable(path, f"it is not whole JSON: {error}") from None
+    reasons = schema.problems(FORMAT, document)
+    if reasons:
+        raise _unreadable(path, "; ".join(reasons[:3]))
+    if _text(document) != data.decode():
+        raise _unreadable(path, "it was edited or merged by hand: its form differs from what this version writes")
+    return Baseline(path, document)
+
+
+def _unreadable(path: Path, why: str) -> BaselineError:
+    return BaselineError(
+        f"baseline {path.name} cannot be read: {why}\n"
+        f"  {path}\n"
+        f"  restore it from version control, or replace it: pytest --rl-trace=… --rl-baseline-update"
+    )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key stands twice")
+    return table
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not a finite number")
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def rounded(value: float) -> float:
+    """Round to nine significant digits: enough for every comparison, and free of platform noise."""
+    return float(f"{value:.9g}") if math.isfinite(value) else value
+
+
+def write(path: Path, document: Mapping[str, Any]) -> bool:
+    """Write a baseline file whole or not at all; return False if it already holds exactly that.
+
+    Raises:
+        BaselineError: the folder cannot be written to.
+    """
+    text = _text(document)
+    reasons = schema.problems(FORMAT, document)
+    assert not reasons, reasons
+    try:
+        if path.exists() and path.read_bytes() == text.encode():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(beside, path.stat().st_mode if path.exists() else 0o644)
+            os.replace(beside, path)
+        except BaseException:
+            os.unlink(beside)
+            raise
+    except OSError as error:
+        raise BaselineError(f"baseline {path} cannot be written: {error.strerror or error}") from None
+    return True

@@ -1,0 +1,51 @@
+"""May this capture be compared with that baseline? Same model, same hardware, same workload, same definitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.gate.baseline import Baseline
+
+
+def identity_of(capture: Capture) -> dict[str, Any]:
+    """Return what the manifest declares, completed by what the trace itself shows."""
+    shown: dict[str, Any] = {}
+    for key, column in (("model", "model"), ("block_size", "trace_block_size")):
+        values = pc.unique(capture.requests[column].drop_null()).to_pylist()
+        if values:
+            shown[key] = values[0] if len(values) == 1 else ", ".join(sorted(map(str, values)))
+    return {**shown, **capture.manifest.identity}
+
+
+def differences(baseline: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """List the keys that differ, with both values; a key that one side lacks differs too."""
+    return [
+        f"{key}: baseline {baseline.get(key, 'does not say')!r}, current {current.get(key, 'does not say')!r}"
+        for key in sorted({*baseline, *current})
+        if baseline.get(key) != current.get(key)
+    ]
+
+
+def not_comparable(baseline: Baseline, captures: Sequence[Capture]) -> list[str]:
+    """List why captures may not be compared with a baseline; none if they may."""
+    stored = baseline.document
+    for capture in captures:
+        if capture.manifest.kind != stored["kind"]:
+            return [f"kind: baseline {stored['kind']!r}, {capture.name} {capture.manifest.kind!r}"]
+        if found := differences(stored["identity"], identity_of(capture)):
+            return found
+    return []
+
+
+def changed_factors(baseline: Baseline, captures: Sequence[Capture]) -> list[str]:
+    """List the factors under test that differ from the baseline's; more than one makes the cause unclear."""
+    found = [
+        line for capture in captures for line in differences(baseline.document["factors"], capture.manifest.factors)
+    ]
+    return list(dict.fromkeys(found))

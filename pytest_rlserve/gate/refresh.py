@@ -1,0 +1,76 @@
+"""The baseline step of a run: which measurements are taken into the baseline, if any may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.checks import default_checks
+from pytest_rlserve.errors import UsageError
+from pytest_rlserve.gate.items import in_ci
+from pytest_rlserve.gate.update import update
+from pytest_rlserve.metrics import measuring
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pytest_rlserve.gate.verdicts import Gate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """What became of it."""
+
+    written: bool
+    refused: bool
+    summary: str
+    changes: tuple[dict[str, Any], ...] = ()
+
+
+def refresh(gate: Gate, *, only: Collection[str] | None = None) -> Refreshed:
+    """Take the gate's captures into their baseline, if their evidence holds.
+
+    Args:
+        gate: the gate, which knows what was asked for.
+        only: the metrics that were judged, where not all of them were.
+
+    Raises:
+        BaselineError: the baseline cannot be read or written.
+        UsageError: nothing names the series.
+    """
+    path = gate.baseline_path()
+    for name in default_checks():
+        for result in gate.results(name):
+            if result.status in ("error", "fail"):
+                text = f"baseline {path.name} left as it is: {name} does not hold for {result.capture}"
+                return Refreshed(written=False, refused=True, summary=text)
+    comparisons = {
+        key: gate.comparison(key, allowed)
+        for key, allowed in gate.policy.gated.items()
+        if only is None or key in only
+    }
+    for key, comparison in comparisons.items():
+        if comparison.verdict in ("not_comparable", "invalid"):
+            text = f"baseline {path.name} left as it is: {key} is {comparison.verdict.replace('_', ' ')}"
+            return Refreshed(written=False, refused=True, summary=text)
+    keys = list(dict.fromkeys([*(measuring.all_keys() if only is None else only), *comparisons]))
+    if not keys:
+        raise UsageError("no metric was judged, so there is nothing to take into the baseline")
+    done = update(
+        path,
+        gate.captures,
+        comparisons,
+        series=gate.series_name() or "",
+        scope=gate.policy.scope,
+        keys=keys,
+        reason=gate.update.reason,
+        new_only=gate.update.new_only and not gate.update.wanted,
+        replace_unreadable=gate.update.wanted,
+    )
+    loud = "warning: the baseline is being changed inside CI: " if in_ci() and done.written else ""
+    return Refreshed(
+        written=done.written,
+        refused="left as it is" in done.summary,
+        summary=loud + done.summary,
+        changes=done.changes,
+    )

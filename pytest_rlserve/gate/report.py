@@ -1,0 +1,164 @@
+"""The report (`rlserve.report.v1`): all that any rendering needs, and nothing of the machine it was made on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.gate.items import items
+from pytest_rlserve.gate.verdicts import WORST_FIRST, Gate
+from pytest_rlserve.joins import join
+from pytest_rlserve.ledger import Counts, ledger
+from pytest_rlserve.metrics import measuring
+from pytest_rlserve.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_rlserve.capture import Capture
+
+_MOST_FINDINGS = 100
+_MOST_IDS = 100
+
+
+def build(
+    gate: Gate,
+    judged: Sequence[Mapping[str, Any]],
+    *,
+    not_run: Sequence[str] = (),
+    baseline_changes: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Build the report.
+
+    Args:
+        gate: the gate that judged.
+        judged: what was judged: kind, name, verdict and records of each item, in any order.
+        not_run: ids of items that should have run and did not.
+        baseline_changes: what the run wrote to the baseline.
+    """
+    order = {item: number for number, item in enumerate(items(gate.policy))}
+    ranked = sorted(judged, key=lambda j: (order.get((j["kind"], j["name"]), len(order)), j["kind"], j["name"]))
+    records: dict[str, list[dict[str, Any]]] = {"checks": [], "limits": [], "metrics": []}
+    for one in ranked:
+        records[one["kind"]] += [record for record in one["records"] if record not in records[one["kind"]]]
+    verdicts = [one["verdict"] for one in ranked] + ["incomplete"] * bool(not_run)
+    return {
+        "schema": "rlserve.report.v1",
+        "verdict": next((v for v in WORST_FIRST if v in verdicts), "pass" if verdicts else "incomplete"),
+        "not_run": sorted(not_run),
+        "series": gate.series_name(),
+        "policy": {"path": gate.policy.path.name if gate.policy.path else None, "origin": gate.policy.origin},
+        "captures": [_capture(gate, capture, records["checks"]) for capture in gate.captures],
+        "limits": records["limits"],
+        "comparisons": records["metrics"],
+        "baseline_changes": [dict(change) for change in baseline_changes],
+        "why": [],
+        "provenance": {
+            "pytest_rlserve": __version__,
+            "commits": sorted({c.manifest.commit for c in gate.captures if c.manifest.commit}),
+        },
+    }
+
+
+def _capture(gate: Gate, capture: Capture, checks: list[dict[str, Any]]) -> dict[str, Any]:
+    findings = [finding.path for finding in capture.findings]
+    return {
+        "name": capture.name,
+        "job": capture.manifest.job,
+        "digest": capture.digest,
+        "sources": [
+            {
+                "path": source.path,
+                "format": source.format,
+                "rows": source.rows,
+                "whole": source.whole,
+                "findings": findings.count(source.path),
+            }
+            for source in capture.sources
+        ],
+        "not_read": [{"path": path, "why": why} for path, why in capture.not_read],
+        "coverage": _coverage(capture),
+        "counts": counts(capture),
+        "checks": [_check(record) for record in checks if record["capture"] == capture.name],
+        "metrics": [_metric(gate, capture, key) for key in measuring.all_keys()],
+    }
+
+
+def _check(record: dict[str, Any]) -> dict[str, Any]:
+    findings = record["findings"]
+    kept = [{**finding, "ids": finding["ids"][:_MOST_IDS]} for finding in findings[:_MOST_FINDINGS]]
+    if more := findings[_MOST_FINDINGS:]:
+        kept.append(
+            {
+                "message": f"{len(more):,} more findings of this check",
+                "severity": "note",
+                "path": None,
+                "line": None,
+                "ids": [],
+                "count": sum(finding["count"] for finding in more),
+            }
+        )
+    return {**{key: value for key, value in record.items() if key != "capture"}, "findings": kept}
+
+
+def counts(capture: Capture) -> dict[str, Any]:
+    """Count attempts and requests of a capture, with the named reasons of those that have no row."""
+    accounts, joined = capture.derive(ledger), capture.derive(join)
+    requests = _counted(accounts.counts("request"))
+    rows = {"rows": capture.requests.num_rows, "joined": joined.joined}
+    return {
+        "attempts": _counted(accounts.counts("attempt")),
+        "requests": {**(requests or dict.fromkeys(_COUNT_NAMES)), **rows},
+        "residuals": {
+            name: {"count": len(some), "ids": [account.name for account in some[:_MOST_IDS]]}
+            for name, some in sorted(joined.without_row.items())
+        },
+    }
+
+
+_COUNT_NAMES = tuple(field.name for field in dataclasses.fields(Counts))
+
+
+def _counted(found: Counts | None) -> dict[str, Any] | None:
+    return None if found is None else dataclasses.asdict(found)
+
+
+def _coverage(capture: Capture) -> list[dict[str, Any]]:
+    """Say what the sources can answer, and for how many of how many."""
+    accounts, joined = capture.derive(ledger), capture.derive(join)
+    rows = capture.requests.num_rows
+    ended = [a for a in accounts.requests if a.outcome == "completed"]
+    lines = [
+        ("which attempt was served", "rows", joined.joined, rows),
+        (
+            "was every completed request traced",
+            "traceable requests",
+            joined.traceable_served,
+            joined.traceable,
+        ),
+        ("how was latency made up", "rows", rows - capture.requests["ttft_ms"].null_count, rows),
+        (
+            "what did the engine reuse",
+            "completed requests",
+            sum(a.get("cached_tokens") is not None for a in ended),
+            len(ended),
+        ),
+    ]
+    return [
+        {"question": question, "of": of, "observed": observed, "total": total}
+        for question, of, observed, total in lines
+    ]
+
+
+def _metric(gate: Gate, capture: Capture, key: str) -> dict[str, Any]:
+    measured = measuring.measure(capture, key, gate.policy.scope)
+    names = ("numerator", "denominator", "freshness", "phase")
+    return {
+        "name": measured.name,
+        "value": measured.value,
+        "why": measured.why,
+        "unit": measured.unit,
+        "n": measured.n,
+        **{name: measured.definition[name] for name in names},
+        "excluded": [measured.excluded] if measured.excluded else [],
+    }

@@ -1,0 +1,255 @@
+"""One gate over some captures: every check, limit and gated metric by name, each with a verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_rlserve.checks import CHECKS, CheckResult, default_checks, run_check
+from pytest_rlserve.errors import BaselineError, EvidenceError, UsageError
+from pytest_rlserve.gate import baseline as store
+from pytest_rlserve.gate.compare import Comparison, compare_metric
+from pytest_rlserve.gate.items import in_ci
+from pytest_rlserve.gate.records import check_record
+from pytest_rlserve.metrics import measuring
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.gate.baseline import Baseline
+    from pytest_rlserve.gate.items import Kind
+    from pytest_rlserve.gate.limits import Limit
+    from pytest_rlserve.gate.policy import Policy
+
+Verdict = Literal["pass", "regressed", "failed", "inconclusive", "no_baseline", "not_comparable", "invalid", "waived"]
+
+_NAME_IT = 'the series has a name: series = "…" in rlserve.toml or rlserve.json, or --rl-series=NAME'
+WORST_FIRST: tuple[str, ...] = (
+    "invalid",
+    "regressed",
+    "failed",
+    "not_comparable",
+    "incomplete",
+    "no_baseline",
+    "inconclusive",
+    "pass",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The verdict on one item of the policy, and what the report says of it."""
+
+    kind: Kind
+    name: str
+    verdict: Verdict
+    message: str
+    records: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What the user asked to be done with the baseline."""
+
+    wanted: bool = False
+    new_only: bool = False
+    reason: str | None = None
+
+
+@dataclass
+class Gate:
+    """Judges captures under a policy. Everything is worked out when asked for, and once."""
+
+    captures: Sequence[Capture]
+    policy: Policy
+    folder: Path
+    """Where baselines lie."""
+    series: str | None = None
+    """Overrides the policy's and the captures' series."""
+    update: Update = field(default_factory=Update)
+    _results: dict[str, list[CheckResult]] = field(default_factory=dict)
+    _baseline: list[Baseline | None] = field(default_factory=list)
+
+    # -- what there is to judge -------------------------------------------------------------------------------
+
+    def series_name(self) -> str | None:
+        """Return the series: what was asked for, else the policy's, else the captures' own; None if nothing names it.
+
+        Raises:
+            UsageError: the captures name several.
+        """
+        if named := self.series or self.policy.series:
+            return named
+        found = sorted({capture.manifest.series for capture in self.captures if capture.manifest.series})
+        if len(found) > 1:
+            raise UsageError(
+                f"the captures belong to several series ({', '.join(found)}): gate one at a time, or --rl-series=NAME"
+            )
+        return found[0] if found else None
+
+    def baseline_path(self) -> Path:
+        """Return the file that holds the series' baseline.
+
+        Raises:
+            UsageError: nothing names the series.
+        """
+        series = self.series_name()
+        if series is None:
+            raise UsageError(f"nothing names the series of these captures; see to it that {_NAME_IT}")
+        return store.path_of(self.folder, series)
+
+    def baseline(self) -> Baseline | None:
+        """Read the series' baseline; None if there is none.
+
+        Raises:
+            BaselineError: there is one, but it cannot be trusted.
+        """
+        if not self._baseline:
+            named = self.series_name() is not None
+            self._baseline.append(store.read(self.baseline_path()) if named else None)
+        return self._baseline[0]
+
+    # -- verdicts ---------------------------------------------------------------------------------------------
+
+    def results(self, check: str) -> list[CheckResult]:
+        """Run a check on every capture, once."""
+        if check not in self._results:
+            self._results[check] = [run_check(capture, check, self.policy.evidence) for capture in self.captures]
+        return self._results[check]
+
+    def require_trust(self, kind: Kind, name: str) -> None:
+        """Raise `EvidenceError` where nothing may be judged, for it rests on evidence that is broken.
+
+        A check of the evidence itself raises with the whole message if it errs; everything else raises with one
+        line that names the check.
+        """
+        own = CHECKS[name].foundation if kind == "checks" else False
+        if own:
+            broken = [result for result in self.results(name) if result.status == "error"]
+            if broken:
+                raise EvidenceError("\n".join(result.message() for result in broken))
+            return
+        for check in self.foundations():
+            for result in self.results(check):
+                if result.status in ("error", "fail"):
+                    raise EvidenceError(f"not judged: {result.capture} cannot be trusted, see checks::{check}")
+
+    def foundations(self) -> list[str]:
+        """Return the checks that everything else rests on."""
+        return [name for name in default_checks() if CHECKS[name].foundation]
+
+    def evidence_records(self, kind: Kind, name: str) -> list[dict[str, Any]]:
+        """Return the records of a check that errs, for the report."""
+        return [check_record(result) for result in self.results(name)] if kind == "checks" else []
+
+    def judge(self, kind: Kind, name: str) -> Judgement:
+        """Judge one item.
+
+        Raises:
+            EvidenceError: the evidence it rests on is broken.
+        """
+        self.require_trust(kind, name)
+        if kind == "checks":
+            return self._check(name)
+        return self._limit(self.policy.limits[name]) if kind == "limits" else self.compare(name)
+
+    def _check(self, name: str) -> Judgement:
+        results = self.results(name)
+        verdict: Verdict = "pass"
+        for status, word in (("fail", "failed"), ("inconclusive", "inconclusive")):
+            if any(result.status == status for result in results):
+                verdict = word  # type: ignore[assignment]
+                break
+        wanted = {"failed": "fail"}.get(verdict, verdict)
+        message = "\n".join(result.message() for result in results if result.status == wanted)
+        return Judgement(
+            kind="checks",
+            name=name,
+            verdict=verdict,
+            message=message,
+            records=tuple(check_record(r) for r in results),
+        )
+
+    def _limit(self, limit: Limit) -> Judgement:
+        records, messages, worst = [], [], "pass"
+        for capture in self.captures:
+            measured = measuring.measure(capture, limit.metric, self.policy.scope)
+            status = limit.judge(measured)
+            if status != "pass" and worst != "failed":
+                worst = status
+            messages.append((status, limit.message(measured)))
+            records.append(
+                {
+                    "metric": limit.metric,
+                    "limit": str(limit),
+                    "value": measured.value,
+                    "unit": measured.unit,
+                    "status": status,
+                    "why": measured.why,
+                    "capture": capture.name,
+                }
+            )
+        message = "\n".join(text for status, text in messages if status == worst)
+        return self._waivable("limits", limit.metric, worst, message, records)  # type: ignore[arg-type]
+
+    def compare(self, key: str, allowed: float | None = None) -> Judgement:
+        """Compare one metric with the baseline and say what follows from it."""
+        if allowed is None:
+            allowed = self.policy.gated.get(key, 0.05)
+        comparison = self.comparison(key, allowed)
+        verdict = self._consequence(comparison)
+        return self._waivable("metrics", comparison.metric, verdict, comparison.message, [comparison.record()])
+
+    def comparison(self, key: str, allowed: float) -> Comparison:
+        """Compare one metric with the baseline.
+
+        Raises:
+            BaselineError: the baseline cannot be trusted, and is not to be replaced.
+        """
+        try:
+            stored = self.baseline()
+        except BaselineError:
+            if not self.update.wanted:
+                raise
+            stored = None
+        found = compare_metric(self.captures, key, allowed, stored, self.policy.scope)
+        if found.verdict == "no_baseline" and self.series_name() is None:
+            return dataclasses.replace(found, message=f"{found.message}, once {_NAME_IT}")
+        return found
+
+    def _consequence(self, comparison: Comparison) -> Verdict:
+        """Return what a comparison's verdict means for the run, with what was asked of the baseline."""
+        accepted = self.update.wanted and self.update.reason
+        match comparison.verdict:
+            case "no_baseline":
+                return "pass" if self.update.wanted or self.update.new_only else self._no_baseline()
+            case "regressed" | "inconclusive" if accepted:
+                return "pass"
+            case "unchanged" | "improved":
+                return "pass"
+            case other:
+                return other
+
+    def _no_baseline(self) -> Verdict:
+        strict = self.policy.no_baseline or ("fail" if in_ci() else "skip")
+        return "failed" if strict == "fail" else "no_baseline"
+
+    def _waivable(
+        self,
+        kind: Kind,
+        key: str,
+        verdict: Verdict,
+        message: str,
+        records: list[dict[str, Any]],
+    ) -> Judgement:
+        field_name = "status" if kind == "limits" else "verdict"
+        waiver = self.policy.waiver(key)
+        if waiver is not None and verdict in ("regressed", "failed"):
+            verdict, message = "waived", f"{waiver}\n{message}"
+            records = [
+                {**r, field_name: "waived"} if r[field_name] in ("regressed", "failed") else r for r in records
+            ]
+        return Judgement(kind=kind, name=key, verdict=verdict, message=message, records=tuple(records))

@@ -1,0 +1,258 @@
+"""The pytest plugin: flags, fixtures and hooks. It decides nothing and computes nothing.
+
+Every test run of an environment loads this module, so it imports nothing heavy, and without `--rl-trace` it
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_rlserve.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.session import Run
+
+_NEEDS_EQUALS = ("--rl-trace", "--rl-policy", "--rl-baseline")
+_FIXTURES = ("rl_trace", "rl_captures", "rl_baseline")
+_NO_CAPTURE = (
+    "no capture to judge: pass --rl-trace=PATH, set rl_trace in the pytest configuration, "
+    'or leave these tests out with -m "not rlserve"'
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the flags and their ini twins."""
+    group = parser.getgroup("rlserve", "gate on captures of RL serving runs")
+    flag = group.addoption
+    flag(
+        "--rl-trace",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a capture to judge: directory, file or quoted glob; repeat for several runs",
+    )
+    flag("--rl-baseline", metavar="DIR", help="folder of baseline files (default: baselines)")
+    flag("--rl-baseline-update", action="store_true", help="take these runs into the baseline")
+    flag("--rl-baseline-update-new", action="store_true", help="add only what the baseline lacks")
+    flag(
+        "--rl-baseline-reason",
+        metavar="TEXT",
+        help="why a changed level is accepted; needed unless nothing changed",
+    )
+    flag(
+        "--rl-policy",
+        metavar="FILE",
+        help="policy file (default: rlserve.toml, else [tool.rlserve] in pyproject.toml)",
+    )
+    flag(
+        "--rl-series",
+        metavar="NAME",
+        help="series to compare with (default: the policy's, else the capture's)",
+    )
+    flag(
+        "--rl-report",
+        action="append",
+        default=[],
+        metavar="FORMAT:PATH",
+        help="write a report: markdown, summary or json; repeat for several",
+    )
+    flag(
+        "--rl-strict",
+        action="store_true",
+        help="fail where the verdict is inconclusive, incomplete, or lacks a baseline",
+    )
+    flag("--no-rl-suite", action="store_true", help="leave out the built-in tests of the policy")
+    parser.addini("rl_trace", "captures to judge, one a line", type="linelist", default=[])
+    parser.addini("rl_baseline", "folder of baseline files", type="linelist", default=[])
+    parser.addini("rl_policy", "policy file", type="linelist", default=[])
+    parser.addini("rl_report", "reports to write, FORMAT:PATH, one a line", type="linelist", default=[])
+    parser.addini("rl_strict", "fail where the verdict is inconclusive or incomplete", type="bool", default=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    """Refuse two ways of typing a flag that would make the run green without a capture."""
+    for arg in args:
+        if arg.startswith("-rl-"):
+            raise pytest.UsageError(f"{arg}: with one dash pytest reads this as its own flag -r; write -{arg}")
+        if arg in _NEEDS_EQUALS:
+            raise pytest.UsageError(
+                f"{arg} PATH: write {arg}=PATH; after a space pytest takes the path for a folder of tests, "
+                "moves its root directory there, and runs what it finds"
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the flags; without a capture nothing else happens."""
+    config.addinivalue_line("markers", "rlserve: set on every test that judges a capture")
+    config.addinivalue_line("markers", "rl_trace(path): the capture of this test, relative to its file")
+    if not (config.option.rl_trace or config.getini("rl_trace")):
+        return
+    from pytest_rlserve.controller import Controller
+    from pytest_rlserve.session import RUN, Run
+
+    run = config.stash[RUN] = Run(config, _asked(config))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Controller(run), "rlserve-controller")
+
+
+def _asked(config: pytest.Config) -> Any:
+    """Make the flags a frozen value, with paths absolute: flags count from here, ini values from the ini file."""
+    from pytest_rlserve.readers.discover import captures_in
+    from pytest_rlserve.reports.files import parse_spec
+    from pytest_rlserve.session import Asked
+
+    option, here = config.option, config.invocation_params.dir
+    home = config.inipath.parent if config.inipath else config.rootpath
+
+    def path(name: str) -> Path | None:
+        if typed := getattr(option, name):
+            return Path(here, typed)
+        lines = config.getini(name)
+        return Path(home, lines[0]) if lines else None
+
+    typed = [str(Path(here, one)) for one in option.rl_trace]
+    try:
+        traces = [
+            one
+            for given in typed or [str(Path(home, one)) for one in config.getini("rl_trace")]
+            for one in captures_in(given)
+        ]
+        reports = [*option.rl_report] or list(config.getini("rl_report"))
+        for spec in reports:
+            parse_spec(spec)
+        policy = path("rl_policy")
+        if policy and not policy.is_file():
+            raise UsageError(f"there is no policy file {policy}")
+        if option.rl_baseline_reason is not None and not option.rl_baseline_update:
+            raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
+    except UsageError as error:
+        raise pytest.UsageError(f"rlserve: {error}") from None
+    option.rl_trace = traces  # xdist hands the options to its workers, which may start elsewhere
+    return Asked(
+        traces=tuple(traces),
+        baseline=path("rl_baseline") or config.rootpath / "baselines",
+        policy=policy,
+        series=option.rl_series,
+        reports=tuple(reports),
+        update=option.rl_baseline_update,
+        update_new=option.rl_baseline_update_new,
+        reason=option.rl_baseline_reason,
+        strict=option.rl_strict or config.getini("rl_strict"),
+        suite=not option.no_rl_suite and not _names_tests(config),
+    )
+
+
+def _names_tests(config: pytest.Config) -> bool:
+    """Tell whether single tests were named, other than the policy's own."""
+    return any("::" in arg for arg in config.args)
+
+
+def _run(config: pytest.Config) -> Run | None:
+    if not config.pluginmanager.hasplugin("rlserve") or not (config.option.rl_trace or config.getini("rl_trace")):
+        return None
+    from pytest_rlserve.session import RUN
+
+    return config.stash.get(RUN, None)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say what will be judged, and by which policy."""
+    run = _run(config)
+    if run is None:
+        return None
+    names = ", ".join(Path(one).name for one in run.asked.traces[:3]) + (" …" if len(run.asked.traces) > 3 else "")
+    policy = run.policy_path.name if run.policy.origin != "default" else "the default policy"
+    left_out = "" if run.asked.suite else "; the built-in suite is left out"
+    return f"rlserve: {names}; {policy}{left_out}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let the policy file's tests join the run, whatever paths were given."""
+    report = yield
+    if isinstance(collector, pytest.Session) and report.passed and report.result is not None:
+        run = _run(collector.config)
+        if run is not None and run.asked.suite and not collector.isinitpath(run.policy_path):
+            from pytest_rlserve.suite import PolicyFile
+
+            report.result = [*report.result, PolicyFile.from_parent(collector, path=run.policy_path)]
+    return report
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect the policy file where it is named itself."""
+    run = _run(parent.config)
+    if run is None or file_path != run.policy_path or not parent.session.isinitpath(file_path):
+        return None
+    from pytest_rlserve.suite import PolicyFile
+
+    found: pytest.Collector = PolicyFile.from_parent(parent, path=file_path)
+    return found
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that judge a capture."""
+    for item in items:
+        if not set(_FIXTURES).isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("rlserve")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give `rl_trace` one parameter for each capture; without any, one that errors, for an empty list would skip."""
+    if "rl_trace" not in metafunc.fixturenames:
+        return
+    marker = next(metafunc.definition.iter_markers("rl_trace"), None)
+    if marker is not None:
+        if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], str | Path):
+            raise pytest.UsageError(f"{metafunc.definition.nodeid}: the marker rl_trace takes one path")
+        path = metafunc.definition.path.parent / marker.args[0]
+        metafunc.parametrize("rl_trace", [str(path)], indirect=True, scope="session", ids=[path.name])
+        return
+    run = _run(metafunc.config)
+    traces = run.asked.traces if run else ()
+    ids = [Path(one).name for one in traces] or ["no-trace"]
+    metafunc.parametrize("rl_trace", range(len(ids)) if traces else [None], indirect=True, scope="session", ids=ids)
+
+
+@pytest.fixture(scope="session")
+def rl_trace(request: pytest.FixtureRequest) -> Capture:
+    """The capture under test, once for each capture given; the marker `rl_trace(path)` names another."""
+    from pytest_rlserve.fixtures import one_capture
+
+    return one_capture(request.config, getattr(request, "param", None), _NO_CAPTURE)
+
+
+@pytest.fixture(scope="session")
+def rl_captures(request: pytest.FixtureRequest) -> tuple[Capture, ...]:
+    """All captures under test, in the order given."""
+    from pytest_rlserve.fixtures import all_captures
+
+    return all_captures(request.config, _NO_CAPTURE)
+
+
+@pytest.fixture
+def rl_baseline(request: pytest.FixtureRequest) -> Any:
+    """The baseline of the captures' series: ``rl_baseline.check("ttft.p95", regression="10%")``."""
+    from pytest_rlserve.fixtures import BaselineFixture
+
+    return BaselineFixture(request, _NO_CAPTURE)
+
+
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
+    """Give inconclusive tests a status of their own: they neither passed nor failed."""
+    if report.skipped and any(key == "rlserve" for key, _ in getattr(report, "user_properties", ())):
+        from pytest_rlserve.session import noted
+
+        if isinstance(report, pytest.TestReport) and any(one["verdict"] == "inconclusive" for one in noted(report)):
+            return "inconclusive", "?", ("INCONCLUSIVE", {"yellow": True})
+    return None

@@ -1,0 +1,1 @@
+"""Hypothesis strategies for attempt histories and trace rows (extra `strategies`)."""
