@@ -28,9 +28,17 @@ class Controller:
         self.ran: set[str] = set()
         self.lines: list[str] = []
         self.report: dict[str, Any] | None = None
+        self.keys: list[str] = []
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """With xdist, read the captures now and lay them out for the workers."""
+        """Note which metrics there are, and with xdist, read the captures now and lay them out for the workers.
+
+        Metrics that test modules register later are judged where they are used but not listed: with xdist the
+        controller never sees those modules, and the report must not depend on that.
+        """
+        from pytest_rlserve.metrics.measuring import all_keys
+
+        self.keys = all_keys()
         config = session.config
         if config.getoption("numprocesses", None) and not config.option.collectonly:
             from pytest_rlserve.engine.share import save
@@ -92,7 +100,7 @@ class Controller:
         ]
         not_run = [nodeid for nodeid in self.run.expected() if nodeid not in self.ran]
         changes = self._update(session, judged, not_run)
-        self.report = reports.build(self.run.gate, judged, not_run=not_run, baseline_changes=changes)
+        self.report = reports.build(self.run.gate, judged, keys=self.keys, not_run=not_run, baseline_changes=changes)
         for spec in self.run.asked.reports:
             self.lines.append(write(self.report, spec, self.run.config.invocation_params.dir))
         short = self.report["verdict"] in ("incomplete", "inconclusive", "no_baseline")

@@ -25,6 +25,7 @@ def build(
     gate: Gate,
     judged: Sequence[Mapping[str, Any]],
     *,
+    keys: Sequence[str] | None = None,
     not_run: Sequence[str] = (),
     baseline_changes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def build(
     Args:
         gate: the gate that judged.
         judged: what was judged: kind, name, verdict and records of each item, in any order.
+        keys: the metrics to list for each capture; by default all that are registered.
         not_run: ids of items that should have run and did not.
         baseline_changes: what the run wrote to the baseline.
     """
@@ -48,7 +50,9 @@ def build(
         "not_run": sorted(not_run),
         "series": gate.series_name(),
         "policy": {"path": gate.policy.path.name if gate.policy.path else None, "origin": gate.policy.origin},
-        "captures": [_capture(gate, capture, records["checks"]) for capture in gate.captures],
+        "captures": [
+            _capture(gate, capture, records["checks"], keys or measuring.all_keys()) for capture in gate.captures
+        ],
         "limits": records["limits"],
         "comparisons": records["metrics"],
         "baseline_changes": [dict(change) for change in baseline_changes],
@@ -60,7 +64,7 @@ def build(
     }
 
 
-def _capture(gate: Gate, capture: Capture, checks: list[dict[str, Any]]) -> dict[str, Any]:
+def _capture(gate: Gate, capture: Capture, checks: list[dict[str, Any]], keys: Sequence[str]) -> dict[str, Any]:
     findings = [finding.path for finding in capture.findings]
     return {
         "name": capture.name,
@@ -80,7 +84,7 @@ def _capture(gate: Gate, capture: Capture, checks: list[dict[str, Any]]) -> dict
         "coverage": _coverage(capture),
         "counts": counts(capture),
         "checks": [_check(record) for record in checks if record["capture"] == capture.name],
-        "metrics": [_metric(gate, capture, key) for key in measuring.all_keys()],
+        "metrics": [_metric(gate, capture, key) for key in keys],
     }
 
 

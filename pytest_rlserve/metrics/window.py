@@ -45,7 +45,7 @@ def window(capture: Capture, skip_steps: int = 0) -> Window:
     )
     if completed < ENOUGH_COMPLETIONS:
         raise NotMeasurable(
-            f"{completed} attempts were completed in the window of {found.seconds:.1f} s, fewer than {ENOUGH_COMPLETIONS}"
+            f"{completed} attempts were completed in the window of {found.seconds:.1f} s, under {ENOUGH_COMPLETIONS}"
         )
     return found
 
