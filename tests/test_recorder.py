@@ -214,13 +214,14 @@ def test_the_writer_outlives_warnings_as_errors(tmp_path: Path, capsys: pytest.C
 def test_a_disk_that_fills_up_keeps_whole_lines_and_the_count_of_the_rest(path: Path) -> None:
     done = run(
         """
-import resource, warnings
+import resource, time, warnings
+from pathlib import Path
 warnings.simplefilter("ignore")
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
 rec = recorder.AttemptRecorder(path)
 for i in range(100): rec.emit("dispatched", t=0.5, attempt_id=i)
-rec.close()
+while not Path(path).exists() or Path(path).read_bytes().count(b"\\n") + rec.lost < 100: time.sleep(0.001)
 print(rec.lost)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 rec.emit("dispatched", attempt_id="room again")

@@ -6,6 +6,7 @@ beside and renamed over, so that a reader sees the old one or the new one, whole
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -18,11 +19,14 @@ from pytest_rlserve import schema
 from pytest_rlserve.errors import BaselineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from pytest_rlserve.capture import Capture
 
 FORMAT = "rlserve.baseline.v1"
 MOST_RUNS = 20
+ANCHOR_JOBS = 3
 _SERIES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -42,16 +46,58 @@ class Baseline:
 
     def values(self, key: str) -> dict[str, list[float]]:
         """Return job → values of one metric over the newest level's runs."""
-        jobs: dict[str, list[float]] = {}
+        return values_of(self.runs, key)
+
+    def pairs(
+        self, key: str, captures: Sequence[Capture], values: Sequence[float]
+    ) -> dict[str, tuple[list[float], list[float]]]:
+        """Return pair → values of the baseline's and the current runs, if every capture has its partner here."""
+        stored: dict[str, list[float]] = {}
         for run in self.runs:
-            if key in run["measurements"]:
-                jobs.setdefault(run["job"], []).append(run["measurements"][key]["value"])
-        return jobs
+            if run.get("pair") and key in run["measurements"]:
+                stored.setdefault(run["pair"], []).append(run["measurements"][key]["value"])
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for capture, value in zip(captures, values, strict=True):
+            pair = capture.manifest.pair
+            if pair is None or pair not in stored:
+                return {}
+            found.setdefault(pair, (stored[pair], []))[1].append(value)
+        return found
+
+    def anchor(self, key: str) -> dict[str, list[float]]:
+        """Return job → values of the first jobs of the first level: what drift is measured from."""
+        jobs = values_of(self.document["levels"][0]["runs"], key)
+        return dict(itertools.islice(jobs.items(), ANCHOR_JOBS))
+
+    def beyond_anchor(self, key: str) -> bool:
+        """Tell whether the baseline has come further than its anchor."""
+        return len(self.document["levels"]) > 1 or len(self.values(key)) > len(self.anchor(key))
+
+    def calm_spread(self, key: str, *, linear: bool) -> tuple[float, float]:
+        """Return the variance between jobs of the newest level as its neighbours in time show it.
+
+        Neighbours differ by noise alone, while the whole level may have drifted: the mean squared successive
+        difference (J. von Neumann and others, The mean square successive difference, Annals of Mathematical
+        Statistics 12, 1941). Its degrees of freedom are worth about two thirds of their number.
+        """
+        means = [math.fsum(v) / len(v) for v in self.values(key).values()]
+        y = means if linear else [math.log(mean) for mean in means if mean > 0]
+        steps = [(after - before) ** 2 for before, after in itertools.pairwise(y)]
+        return (math.fsum(steps) / 2 / len(steps), len(steps) * 2 / 3) if steps else (0.0, 0.0)
 
     def carried(self, key: str) -> tuple[float, float]:
         """Return variance and degrees of freedom that earlier levels leave for one metric."""
         found = self.document.get("carried", {}).get(key, {"variance": 0.0, "df": 0.0})
         return found["variance"], found["df"]
+
+
+def values_of(runs: Sequence[Mapping[str, Any]], key: str) -> dict[str, list[float]]:
+    """Return job → values of one measurement, jobs in the order of their first run."""
+    jobs: dict[str, list[float]] = {}
+    for run in runs:
+        if key in run["measurements"]:
+            jobs.setdefault(run["job"], []).append(run["measurements"][key]["value"])
+    return jobs
 
 
 def path_of(folder: Path, series: str) -> Path:
@@ -114,11 +160,6 @@ def _refuse(constant: str) -> float:
 
 def _text(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def rounded(value: float) -> float:
-    """Round to nine significant digits: enough for every comparison, and free of platform noise."""
-    return float(f"{value:.9g}") if math.isfinite(value) else value
 
 
 def write(path: Path, document: Mapping[str, Any]) -> bool:

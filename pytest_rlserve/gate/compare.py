@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_rlserve import units
-from pytest_rlserve.gate import statistics
+from pytest_rlserve.gate import statistics, wording
+from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero
 from pytest_rlserve.gate.identity import changed_factors, not_comparable
 from pytest_rlserve.metrics import measuring
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.gate.baseline import Baseline
-    from pytest_rlserve.metrics import Measurement, Scope
+    from pytest_rlserve.metrics import Better, Measurement, Scope
 
 ComparisonVerdict = Literal[
     "unchanged", "improved", "regressed", "inconclusive", "no_baseline", "not_comparable", "invalid", "waived"
@@ -33,11 +33,11 @@ class Comparison:
     metric: str
     verdict: ComparisonVerdict
     unit: str
-    better: str
+    better: Better
     allowed: float
     message: str
     why: str | None = None
-    result: statistics.Result | None = None
+    result: Result | None = None
     baseline: tuple[tuple[str, float], ...] = ()
     """(job, value) of every baseline run."""
     current: tuple[tuple[str, float], ...] = ()
@@ -57,10 +57,10 @@ class Comparison:
             "detectable": found.detectable if found else None,
             "bound": list(found.bound) if found and found.bound else None,
             "noise": asdict(found.noise) if found and found.noise else None,
-            "jobs": {"baseline": _jobs(self.baseline), "current": _jobs(self.current)},
+            "jobs": {"baseline": jobs_of(self.baseline), "current": jobs_of(self.current)},
             "runs": {"baseline": len(self.baseline), "current": len(self.current)},
-            "baseline_range": _range(self.baseline),
-            "current_range": _range(self.current),
+            "baseline_range": value_range(self.baseline),
+            "current_range": value_range(self.current),
             "message": self.message,
             "why": self.why,
         }
@@ -70,11 +70,13 @@ def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _jobs(runs: Sequence[tuple[str, float]]) -> int:
+def jobs_of(runs: Sequence[tuple[str, float]]) -> int:
+    """Count the jobs of (job, value) pairs."""
     return len({job for job, _ in runs})
 
 
-def _range(runs: Sequence[tuple[str, float]]) -> list[float] | None:
+def value_range(runs: Sequence[tuple[str, float]]) -> list[float] | None:
+    """Return the smallest and the largest value, or None if there is none."""
     values = [value for _, value in runs]
     return [min(values), max(values)] if values else None
 
@@ -84,10 +86,30 @@ def job_of(capture: Capture) -> str:
     return capture.manifest.job or "unnamed"
 
 
-def compare_metric(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A comparison up to its estimate. `comparison` is final where there is nothing to estimate."""
+
+    comparison: Comparison
+    estimate: statistics.Estimate | None = None
+    zero: Result | None = None
+    """The decision where there is no ratio: counts, which are exact, and 0 on a positive scale."""
+
+    @property
+    def linear(self) -> bool:
+        """Tell whether changes are differences."""
+        return is_linear(self.comparison.unit)
+
+
+def is_linear(unit: str) -> bool:
+    """Tell whether values of that unit are compared by differences, since 0 is a value on it."""
+    return unit == "fraction"
+
+
+def prepare(
     captures: Sequence[Capture], key: str, allowed: float, baseline: Baseline | None, scope: Scope
-) -> Comparison:
-    """Compare one metric of captures with a baseline.
+) -> Prepared:
+    """Hold one metric of captures against a baseline, up to the estimate of the harm.
 
     Raises:
         UsageError: no such metric or statistic.
@@ -105,50 +127,81 @@ def compare_metric(
         current=runs,
     )
     if baseline is None:
-        shown = (
-            _side("current", _mean([v for _, v in runs]), runs, first.unit)
-            if runs
-            else f"  not observed: {first.why}"
+        return Prepared(
+            comparison=replace(known, verdict="no_baseline", message=wording.no_baseline(known, first.why))
         )
-        text = f"{first.name} has no baseline yet\n{shown}\n  to record one: pytest --rl-trace=… --rl-baseline-update"
-        return replace(known, verdict="no_baseline", message=text)
     reasons = [*not_comparable(baseline, captures), *_redefined(baseline, first)]
     if reasons:
-        listed = "".join(f"\n  {reason}" for reason in reasons)
-        text = (
-            f"{first.name} cannot be compared with {baseline.path.name}:{listed}\n"
-            f"  compare captures of one series, or name another: --rl-series=NAME"
-        )
-        return replace(known, verdict="not_comparable", message=text)
+        message = wording.not_comparable(known, baseline.path.name, reasons)
+        return Prepared(comparison=replace(known, verdict="not_comparable", message=message))
     stored = baseline.values(first.name)
-    before = tuple((job, value) for job, values in stored.items() for value in values)
-    known = replace(known, baseline=before)
+    known = replace(known, baseline=tuple((job, value) for job, values in stored.items() for value in values))
     missing = next((m for m in measured if m.value is None), None)
     if missing is not None:
-        return _unobserved(known, missing, bool(before))
-    if not before:
-        text = (
-            f"{first.name} is new: {baseline.path.name} has no value of it\n"
-            f"{_side('current', _mean([v for _, v in runs]), runs, first.unit)}\n"
-            f"  to add it: pytest --rl-trace=… --rl-baseline-update-new"
+        # A value the baseline has must be there; one that never was can only be asked for.
+        verdict: ComparisonVerdict = "invalid" if known.baseline else "inconclusive"
+        message = wording.unobserved(missing, in_baseline=bool(known.baseline))
+        return Prepared(comparison=replace(known, verdict=verdict, message=message))
+    if not known.baseline:
+        message = wording.new_metric(known, baseline.path.name)
+        return Prepared(comparison=replace(known, verdict="no_baseline", message=message))
+    return _estimated(known, captures, baseline, first)
+
+
+def _estimated(known: Comparison, captures: Sequence[Capture], baseline: Baseline, first: Measurement) -> Prepared:
+    linear = is_linear(known.unit)
+    current = by_job(known.current)
+    stored = by_job(known.baseline)
+    values = [value for _, value in (*known.baseline, *known.current)]
+    if known.unit == "count" or (not linear and min(values) <= 0):
+        before, after = (_mean([_mean(v) or 0.0 for v in side.values()]) or 0.0 for side in (stored, current))
+        return Prepared(comparison=known, zero=decide_with_zero(before, after, first.better))
+    pairs = baseline.pairs(known.metric, captures, [value for _, value in known.current])
+    found = statistics.estimate_pairs(pairs, better=first.better, linear=linear) if pairs else None
+    found = found or statistics.estimate(
+        stored,
+        current,
+        better=first.better,
+        assumed_sd=assumed_sd(known.metric, known.unit),
+        linear=linear,
+        carried=baseline.carried(known.metric),
+    )
+    return Prepared(comparison=known, estimate=found)
+
+
+def conclude(
+    prepared: Prepared,
+    captures: Sequence[Capture],
+    baseline: Baseline | None,
+    *,
+    alpha: float = ALPHA,
+    level: float | None = None,
+) -> Comparison:
+    """Decide on what was prepared; `level` is the metric's share of `alpha` where several are judged together."""
+    known = prepared.comparison
+    if baseline is None or (prepared.estimate is None and prepared.zero is None):
+        return known
+    result = prepared.zero
+    if prepared.estimate is not None:
+        result = decide(
+            prepared.estimate,
+            better=known.better,
+            allowed=known.allowed,
+            linear=prepared.linear,
+            alpha=alpha,
+            level=level,
         )
-        return replace(known, verdict="no_baseline", message=text)
+    assert result is not None
+    known = replace(known, result=result, verdict=result.verdict, why=_doubts(baseline, captures, result))
+    return replace(known, message=wording.compared(known, result, baseline.path.name))
+
+
+def by_job(runs: Sequence[tuple[str, float]]) -> dict[str, list[float]]:
+    """Group (job, value) pairs by job."""
     jobs: dict[str, list[float]] = {}
     for job, value in runs:
         jobs.setdefault(job, []).append(value)
-    linear = first.unit == "fraction"
-    result = statistics.compare(
-        stored,
-        jobs,
-        better=first.better,
-        allowed=allowed,
-        assumed_sd=_assumed_sd(first),
-        linear=linear,
-        carried=baseline.carried(first.name),
-    )
-    why = _doubts(baseline, captures, result)
-    known = replace(known, result=result, verdict=result.verdict, why=why)
-    return replace(known, message=_message(known, result, baseline))
+    return jobs
 
 
 def _redefined(baseline: Baseline, measured: Measurement) -> list[str]:
@@ -162,22 +215,14 @@ def _redefined(baseline: Baseline, measured: Measurement) -> list[str]:
     ] or [f"the definition of {measured.name} has changed"]
 
 
-def _unobserved(known: Comparison, missing: Measurement, in_baseline: bool) -> Comparison:
-    """A value the baseline has must be there; one that never was can only be asked for."""
-    if in_baseline:
-        text = f"{missing.name} is in the baseline but cannot be observed in {missing.capture}: {missing.why}"
-        return replace(known, verdict="invalid", message=text)
-    text = f"{missing.name} cannot be observed in {missing.capture}: {missing.why}"
-    return replace(known, verdict="inconclusive", message=text)
-
-
-def _assumed_sd(measured: Measurement) -> float:
-    if measured.unit == "fraction":
+def assumed_sd(key: str, unit: str) -> float:
+    """Return the spread between jobs that is assumed for a metric until three jobs have shown it."""
+    if unit == "fraction":
         return _ASSUMED_SD_OF_FRACTION
-    return _ASSUMED_SD.get(measured.name.partition(".")[2], _ASSUMED_SD_OF_RATE)
+    return _ASSUMED_SD.get(key.partition(".")[2], _ASSUMED_SD_OF_RATE)
 
 
-def _doubts(baseline: Baseline, captures: Sequence[Capture], result: statistics.Result) -> str | None:
+def _doubts(baseline: Baseline, captures: Sequence[Capture], result: Result) -> str | None:
     """Say what a reader should know before believing the verdict."""
     notes = []
     factors = changed_factors(baseline, captures)
@@ -194,55 +239,3 @@ def _doubts(baseline: Baseline, captures: Sequence[Capture], result: statistics.
     if result.verdict == "improved" and result.delta is not None and abs(result.delta) > SUSPICIOUS:
         notes.append("suspiciously large: look for stale reuse or lost work before believing it")
     return "; ".join(notes) or None
-
-
-def _message(known: Comparison, result: statistics.Result, baseline: Baseline) -> str:
-    unit, allowed = known.unit, units.change(known.allowed, known.unit, signed=False)
-    seen = (
-        ""
-        if result.detectable is None
-        else f", could have seen {units.change(result.detectable, unit, signed=False)}"
-    )
-    size = "from 0" if result.delta is None else f"by {units.change(abs(result.delta), unit, signed=False)}"
-    moved = "" if result.delta is None else f"{units.change(result.delta, unit)} "
-    head = {
-        "regressed": f"regressed {size} (allowed {allowed}{seen})",
-        "improved": f"improved {size}{seen.replace(', could', ' (could')}{')' if seen else ''}",
-        "unchanged": f"is unchanged: {moved}(allowed {allowed}{seen})",
-        "inconclusive": (
-            f"is inconclusive, {'suspect' if result.suspect else 'underpowered'}: {moved}(allowed {allowed}{seen})"
-        ),
-    }[result.verdict]
-    lines = [
-        f"{known.metric} {head}",
-        f"{_side('baseline', result.baseline, known.baseline, unit)}   {baseline.path.name}",
-        _side("current", result.current, known.current, unit),
-    ]
-    if result.noise:
-        noise = units.change(result.noise.sd, unit, signed=False)
-        lines.append(
-            f"  noise     {noise} between runs ({result.noise.origin}, {result.noise.df:g} degrees of freedom)"
-        )
-    if known.why:
-        lines.append(f"  note      {known.why}")
-    if result.verdict == "inconclusive":
-        more = (
-            f"{result.jobs_needed} current jobs"
-            if result.jobs_needed
-            else "more baseline jobs: the noise is too large"
-        )
-        lines.append(f"  to decide it: {more}")
-    if result.verdict == "regressed":
-        lines.append('  to accept this level: pytest --rl-trace=… --rl-baseline-update --rl-baseline-reason="…"')
-    return "\n".join(lines)
-
-
-def _side(label: str, value: float | None, runs: Sequence[tuple[str, float]], unit: str) -> str:
-    spread = _range(runs)
-    shown = units.show(value, unit)
-    if spread is None:
-        return f"  {label:<9} {shown}"
-    count, jobs = len(runs), _jobs(runs)
-    low, high = (units.show(bound, unit) for bound in spread)
-    of = f"{count} run{'s' * (count > 1)} of {jobs} job{'s' * (jobs > 1)}"
-    return f"  {label:<9} {shown}  ({of}{f', {low} … {high}' if count > 1 else ''})"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from pytest_rlserve.gate.workload import workload_differences, workload_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -40,7 +42,7 @@ def not_comparable(baseline: Baseline, captures: Sequence[Capture]) -> list[str]
             return [f"kind: baseline {stored['kind']!r}, {capture.name} {capture.manifest.kind!r}"]
         if found := differences(stored["identity"], identity_of(capture)):
             return found
-    return []
+    return workload_differences(stored.get("workload"), workload_of(captures))
 
 
 def changed_factors(baseline: Baseline, captures: Sequence[Capture]) -> list[str]:

@@ -24,11 +24,11 @@ def compare(
     from pathlib import Path
 
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.gate.baseline import read
-    from pytest_rlserve.gate.compare import compare_metric
     from pytest_rlserve.gate.policy import Policy
+    from pytest_rlserve.gate.verdicts import Gate
 
     policy = policy or Policy()
     some = [captures] if isinstance(captures, Capture) else list(captures)
-    found = read(Path(baseline))
-    return [compare_metric(some, key, allowed, found, policy.scope) for key, allowed in policy.gated.items()]
+    path = Path(baseline)
+    gate = Gate(captures=some, policy=policy, folder=path.parent, series=path.stem)
+    return [gate.comparison(key, allowed) for key, allowed in policy.gated.items()]

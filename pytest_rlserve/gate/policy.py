@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_rlserve import units
 from pytest_rlserve.checks import CHECKS, Evidence
 from pytest_rlserve.errors import UsageError, nearest
+from pytest_rlserve.gate.decision import ALPHA
 from pytest_rlserve.gate.limits import Limit, parse_limit
 from pytest_rlserve.metrics import Scope, measuring
 
@@ -28,6 +29,7 @@ _KEYS: dict[str, Any] = {
     "series": str,
     "primary": str,
     "no_baseline": str,
+    "looks": int,
     "freshness": {"kind": str, "max_lag": (int, float)},
     "window": {"skip_steps": int},
     "metrics": _FREE,
@@ -78,6 +80,13 @@ class Policy:
     """Canonical metric key → allowed change, the primary first."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
+    looks: int = 1
+    """Planned looks at one change: with 2, runs may be added once after an inconclusive verdict."""
+
+    @property
+    def alpha(self) -> float:
+        """Return the one-sided error of each look."""
+        return ALPHA / self.looks
 
     def waiver(self, key: str, today: datetime.date | None = None) -> Waiver | None:
         """Return the waiver that covers a metric today, if there is one."""
@@ -135,6 +144,7 @@ def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pypro
         also=also,
         gated=_gated(document.get("metrics"), primary),
         limits={limit.metric: limit for limit in limits},
+        looks=_looks(document),
         waivers=tuple(_waiver(entry) for entry in document.get("waivers", ())),
     )
 
@@ -163,6 +173,15 @@ def _choice(table: dict[str, Any], key: str, allowed: tuple[str, ...]) -> Any:
             f"{key} must be {' or '.join(map(repr, allowed))}, is {value!r}{nearest(str(value), allowed)}"
         )
     return value
+
+
+def _looks(document: dict[str, Any]) -> int:
+    looks: int = document.get("looks", 1)
+    if looks not in (1, 2):
+        raise UsageError(
+            f"looks must be 1 or 2, is {looks}: every look costs certainty, and a third is not planned for"
+        )
+    return looks
 
 
 def _amount(table: dict[str, Any], key: str, default: float) -> float:

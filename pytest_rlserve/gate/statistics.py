@@ -1,8 +1,8 @@
-"""Is it better or worse than the baseline, and how sure is that?
+"""How large is the harm, and how sure is that? Numbers only; what they mean is decided in `decision`.
 
 The unit of observation is the job: the runs of one job share their machine and their luck, so they are
-averaged first. A harm d is judged by its one-sided 95 % bounds from Student's t; to be called a regression it
-must be both sure (its lower bound above 0) and as large as the allowed change.
+averaged first, and never counted one by one. Positive scales are compared by their logarithms, fractions by
+their differences. `y` below is a value on that scale.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.metrics import Better
 
-Verdict = Literal["regressed", "improved", "unchanged", "inconclusive"]
-Origin = Literal["measured", "assumed", "same job"]
+    Jobs = Mapping[str, Sequence[float]]
+    """Job → one value for each of its runs."""
 
-CONFIDENCE = 0.95
-POWER = 0.80
+Origin = Literal["measured", "assumed", "same job", "pairs"]
+
 FLOOR = 0.005
-"""Smallest sd taken for real: two runs that agree by chance prove no precision."""
+"""Smallest sd taken for real: runs that agree by chance prove no precision."""
 ASSUMED_DF = 4
-JOBS_TO_MEASURE = 3
-SINGLE_JOB = 0.15
-"""A change that one job may prove under an assumed noise: this, or three times the allowed one if that is more."""
-_MOST_JOBS = 50
+"""Degrees of freedom an assumed sd is worth: as if five jobs had shown it."""
+_JOBS_TO_MEASURE = 3
+_PAIRS_TO_MEASURE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """The spread between jobs that a comparison reckons with."""
+    """The spread that a comparison reckons with, on the scale of y."""
 
     sd: float
     df: float
@@ -40,142 +39,145 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A verdict and what it rests on. Changes are relative for positive scales, differences for fractions."""
+class Estimate:
+    """The harm of the current runs against the baseline's, with its standard error."""
 
-    verdict: Verdict
     baseline: float
+    """Mean over jobs, in the metric's unit."""
     current: float
-    delta: float | None
-    """current against baseline; None where the baseline is 0 and no ratio exists."""
-    bound: tuple[float, float] | None
-    """Lower and upper one-sided bound of the harm, as a change."""
-    detectable: float | None
-    """Smallest harm this comparison would have called a regression with a power of 80 %."""
-    noise: Noise | None
-    jobs_needed: int | None
-    """Current jobs with which the allowed change would be detectable; None if already so, or beyond 50."""
-    single_job: bool = False
-    suspect: bool = False
-    """Inconclusive although the change is as large as the allowed one."""
+    step: float
+    """current minus baseline, in y."""
+    harm: float
+    """The step in the direction that is worse."""
+    error: float
+    """Standard error of the step."""
+    noise: Noise
+    jobs: tuple[int, int]
+    """Jobs of the baseline and of the current side."""
+    counted: tuple[int, int]
+    """What the error shrinks with, on both sides: jobs, runs of one job, or pairs."""
+
+    @property
+    def noun(self) -> str:
+        """Name what is counted."""
+        return {"same job": "runs", "pairs": "pairs"}.get(self.noise.origin, "jobs")
+
+    def p(self) -> float:
+        """Return the probability of so much harm or more if nothing had changed (one-sided)."""
+        from scipy.special import stdtr
+
+        return float(stdtr(self.noise.df, -self.harm / self.error))
+
+    def bound(self, alpha: float) -> float:
+        """Return how far the harm may lie from its estimate, at one-sided error `alpha`."""
+        return quantile(1 - alpha, self.noise.df) * self.error
 
 
-def compare(
-    baseline: Mapping[str, Sequence[float]],
-    current: Mapping[str, Sequence[float]],
+def estimate(
+    baseline: Jobs,
+    current: Jobs,
     *,
     better: Better,
-    allowed: float,
     assumed_sd: float,
     linear: bool,
     carried: tuple[float, float] = (0.0, 0.0),
-) -> Result:
-    """Compare the values of current runs with those of baseline runs, both grouped by job.
+) -> Estimate:
+    """Estimate the harm of current runs against baseline runs.
+
+    Where every current job is also in the baseline, runs are compared inside jobs, by the spread of runs within
+    a job; else the means of jobs are compared, by the spread between jobs.
 
     Args:
-        baseline: job → one value a run.
-        current: job → one value a run.
+        baseline: values of the baseline's runs by job, all above 0 unless `linear`.
+        current: values of the current runs by job.
         better: direction of an improvement.
-        allowed: smallest change that matters: a share, or a difference for a linear scale.
-        assumed_sd: sd between jobs where fewer than three baseline jobs were measured.
+        assumed_sd: the sd between jobs, where fewer than three baseline jobs have shown it.
         linear: compare differences (fractions) instead of ratios.
-        carried: variance and degrees of freedom known from earlier levels of the baseline.
+        carried: variance between jobs and its degrees of freedom, known from earlier levels.
     """
-    scale = _Linear() if linear else _Log()
-    means = _mean_of_jobs(baseline), _mean_of_jobs(current)
-    if not linear and min(_all(baseline) + _all(current)) <= 0:
-        return _with_zero(*means, better)
-    old = {job: [scale.to(v) for v in values] for job, values in baseline.items()}
-    new = {job: [scale.to(v) for v in values] for job, values in current.items()}
-    sign = 1 if better == "lower" else -1
+    old, new = _on_scale(baseline, linear), _on_scale(current, linear)
     if set(new) <= set(old):
         step, noise, reach = _inside_jobs(old, new, assumed_sd)
+        counted = sum(len(old[job]) for job in new), sum(map(len, new.values()))
     else:
         step, noise, reach = _between_jobs(old, new, assumed_sd, carried)
-    harm = sign * step
-    error = noise.sd * math.sqrt(reach)
-    margin = quantile(CONFIDENCE, noise.df) * error
-    matters = scale.harm(allowed, better)
-    single = noise.origin == "assumed" and len(new) == 1
-    needed = scale.harm(max(SINGLE_JOB, 3 * allowed), better) if single and not linear else matters
-    verdict = _verdict(harm, margin, matters, needed)
-    enough = (quantile(CONFIDENCE, noise.df) + quantile(POWER, noise.df)) * error
-    return Result(
-        verdict=verdict,
-        baseline=scale.back(_mean_of_jobs(old)),
-        current=scale.back(_mean_of_jobs(new)),
-        delta=scale.change(step),
-        bound=(scale.size(harm - margin, better), scale.size(harm + margin, better)),
-        detectable=scale.size(enough, better),
+        counted = len(old), len(new)
+    return Estimate(
+        baseline=_off_scale(_mean_of_jobs(old), linear),
+        current=_off_scale(_mean_of_jobs(new), linear),
+        step=step,
+        harm=step if better == "lower" else -step,
+        error=noise.sd * math.sqrt(reach),
         noise=noise,
-        jobs_needed=_jobs_needed(noise, len(old), len(new), matters),
-        single_job=single,
-        suspect=verdict == "inconclusive" and harm >= matters,
+        jobs=(len(old), len(new)),
+        counted=counted,
     )
 
 
-def _verdict(harm: float, margin: float, matters: float, needed: float) -> Verdict:
-    low, high = harm - margin, harm + margin
-    if low > 0 and harm >= needed:
-        return "regressed"
-    if high < 0 and harm <= -matters:
-        return "improved"
-    return "unchanged" if high < matters else "inconclusive"
+def estimate_pairs(
+    pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, better: Better, linear: bool
+) -> Estimate | None:
+    """Estimate the harm from interleaved pairs: baseline and current runs made in turn on one machine.
+
+    Returns None for fewer than three pairs, which show no spread of their own.
+    """
+    if len(pairs) < _PAIRS_TO_MEASURE:
+        return None
+    sides = [[_mean(_scaled(values, linear)) for values in pair] for pair in pairs.values()]
+    steps = [after - before for before, after in sides]
+    step, df = _mean(steps), len(steps) - 1
+    sd = max(math.sqrt(sum((s - step) ** 2 for s in steps) / df), FLOOR)
+    return Estimate(
+        baseline=_off_scale(_mean([before for before, _ in sides]), linear),
+        current=_off_scale(_mean([after for _, after in sides]), linear),
+        step=step,
+        harm=step if better == "lower" else -step,
+        error=sd / math.sqrt(len(steps)),
+        noise=Noise(sd=sd, df=df, origin="pairs"),
+        jobs=(len(pairs), len(pairs)),
+        counted=(len(pairs), len(pairs)),
+    )
 
 
 def _between_jobs(
-    old: dict[str, list[float]], new: dict[str, list[float]], assumed_sd: float, carried: tuple[float, float]
+    old: Jobs, new: Jobs, assumed_sd: float, carried: tuple[float, float]
 ) -> tuple[float, Noise, float]:
     """Return the step between the means of jobs, its noise, and 1/n + 1/m."""
     before, after = [_mean(v) for v in old.values()], [_mean(v) for v in new.values()]
     reach = 1 / len(before) + 1 / len(after)
     step = _mean(after) - _mean(before)
-    if len(before) < JOBS_TO_MEASURE:
+    if carried[1] + len(before) < _JOBS_TO_MEASURE:
         return step, Noise(sd=assumed_sd, df=ASSUMED_DF, origin="assumed"), reach
-    squares, df = carried[0] * carried[1], carried[1]
-    for means in (before, after):
-        squares += sum((m - _mean(means)) ** 2 for m in means)
-        df += len(means) - 1
-    return step, Noise(sd=max(math.sqrt(squares / df), FLOOR), df=df, origin="measured"), reach
+    variance, df = pooled([carried, spread(before), spread(after)])
+    return step, Noise(sd=max(math.sqrt(variance), FLOOR), df=df, origin="measured"), reach
 
 
-def _inside_jobs(
-    old: dict[str, list[float]], new: dict[str, list[float]], assumed_sd: float
-) -> tuple[float, Noise, float]:
-    """Return the mean step inside jobs that both sides share, with the spread of runs within a job."""
-    steps = [_mean(new[job]) - _mean(old[job]) for job in new]
+def _inside_jobs(old: Jobs, new: Jobs, assumed_sd: float) -> tuple[float, Noise, float]:
+    """Return the mean step inside the jobs that both sides share, with the spread of runs within a job."""
+    step = _mean([_mean(new[job]) - _mean(old[job]) for job in new])
     reach = sum(1 / len(old[job]) + 1 / len(new[job]) for job in new) / len(new) ** 2
-    groups = [*old.values(), *new.values()]
-    df = sum(len(values) - 1 for values in groups)
+    variance, df = pooled([spread(values) for values in (*old.values(), *new.values())])
     if not df:
-        return _mean(steps), Noise(sd=assumed_sd, df=ASSUMED_DF, origin="assumed"), reach
-    squares = sum((v - _mean(values)) ** 2 for values in groups for v in values)
-    return _mean(steps), Noise(sd=max(math.sqrt(squares / df), FLOOR), df=df, origin="same job"), reach
+        return step, Noise(sd=assumed_sd, df=ASSUMED_DF, origin="assumed"), reach
+    return step, Noise(sd=max(math.sqrt(variance), FLOOR), df=df, origin="same job"), reach
 
 
-def _jobs_needed(noise: Noise, before: int, after: int, matters: float) -> int | None:
-    factor = (quantile(CONFIDENCE, noise.df) + quantile(POWER, noise.df)) * noise.sd
-    for jobs in range(after, _MOST_JOBS + 1):
-        if factor * math.sqrt(1 / before + 1 / jobs) <= matters:
-            return None if jobs == after else jobs
-    return None
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the variance of values and its degrees of freedom."""
+    df = len(values) - 1
+    mean = _mean(values)
+    return (sum((v - mean) ** 2 for v in values) / df if df else 0.0), df
 
 
-def _with_zero(baseline: float, current: float, better: Better) -> Result:
-    """Judge a positive scale on which something is 0: there is a direction, but no ratio."""
-    worse = current > baseline if better == "lower" else current < baseline
-    verdict: Verdict = "unchanged" if current == baseline else "regressed" if worse else "improved"
-    delta = (current - baseline) / baseline if baseline else None
-    return Result(
-        verdict=verdict,
-        baseline=baseline,
-        current=current,
-        delta=delta,
-        bound=None,
-        detectable=None,
-        noise=None,
-        jobs_needed=None,
-    )
+def pooled(spreads: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Pool variances by their degrees of freedom."""
+    df = sum(one[1] for one in spreads)
+    return (sum(variance * own for variance, own in spreads) / df if df else 0.0), df
+
+
+def job_spread(jobs: Jobs, *, linear: bool) -> tuple[float, float]:
+    """Return the variance between the means of jobs, on the scale of y, and its degrees of freedom."""
+    return spread([_mean(values) for values in _on_scale(jobs, linear).values()])
 
 
 def quantile(probability: float, df: float) -> float:
@@ -185,51 +187,35 @@ def quantile(probability: float, df: float) -> float:
     return float(stdtrit(df, probability))
 
 
-class _Log:
-    """Positive scales: ratios add up as logarithms."""
-
-    def to(self, value: float) -> float:
-        return math.log(value)
-
-    def back(self, y: float) -> float:
-        return math.exp(y)
-
-    def change(self, step: float) -> float:
-        return math.expm1(step)
-
-    def harm(self, change: float, better: Better) -> float:
-        return math.log1p(change) if better == "lower" else -math.log1p(-min(change, 0.999))
-
-    def size(self, harm: float, better: Better) -> float:
-        return math.expm1(harm) if better == "lower" else -math.expm1(-harm)
-
-
-class _Linear:
-    """Fractions: differences, in points."""
-
-    def to(self, value: float) -> float:
-        return value
-
-    def back(self, y: float) -> float:
-        return y
-
-    def change(self, step: float) -> float:
-        return step
-
-    def harm(self, change: float, better: Better) -> float:
+def to_harm(change: float, better: Better, *, linear: bool) -> float:
+    """Turn a change for the worse, as a user states it, into harm on the scale of y."""
+    if linear:
         return change
+    return math.log1p(change) if better == "lower" else -math.log1p(-min(change, 0.999999))
 
-    def size(self, harm: float, better: Better) -> float:
+
+def to_change(harm: float, better: Better, *, linear: bool) -> float:
+    """Turn harm on the scale of y into a change for the worse, as a user reads it."""
+    if linear:
         return harm
+    return math.expm1(harm) if better == "lower" else -math.expm1(-harm)
+
+
+def _on_scale(jobs: Jobs, linear: bool) -> dict[str, list[float]]:
+    return {job: _scaled(values, linear) for job, values in jobs.items()}
+
+
+def _scaled(values: Sequence[float], linear: bool) -> list[float]:
+    return list(values) if linear else [math.log(value) for value in values]
+
+
+def _off_scale(y: float, linear: bool) -> float:
+    return y if linear else math.exp(y)
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _mean_of_jobs(jobs: Mapping[str, Sequence[float]]) -> float:
+def _mean_of_jobs(jobs: Jobs) -> float:
     return _mean([_mean(values) for values in jobs.values()])
-
-
-def _all(jobs: Mapping[str, Sequence[float]]) -> list[float]:
-    return [value for values in jobs.values() for value in values]

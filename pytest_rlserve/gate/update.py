@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.errors import BaselineError
 from pytest_rlserve.gate import baseline as store
-from pytest_rlserve.gate.compare import job_of
+from pytest_rlserve.gate import statistics
+from pytest_rlserve.gate.compare import is_linear, job_of
 from pytest_rlserve.gate.identity import identity_of
+from pytest_rlserve.gate.rounding import rounded
+from pytest_rlserve.gate.workload import workload_of
 from pytest_rlserve.metrics import measuring
 
 if TYPE_CHECKING:
@@ -112,11 +115,10 @@ def _run(capture: Capture, keys: Iterable[str], scope: Scope) -> dict[str, Any]:
         "capture": capture.digest,
         "name": capture.name,
         "job": job_of(capture),
+        **({"pair": manifest.pair} if manifest.pair else {}),
         "commit": manifest.commit,
         "captured_at": manifest.captured_at,
-        "measurements": {
-            m.name: {"value": store.rounded(m.value), "n": m.n} for m in measured if m.value is not None
-        },
+        "measurements": {m.name: {"value": rounded(m.value), "n": m.n} for m in measured if m.value is not None},
     }
 
 
@@ -128,13 +130,14 @@ def _definitions(capture: Capture, keys: Iterable[str], scope: Scope) -> dict[st
 def _fresh(
     captures: Sequence[Capture], series: str, runs: list[dict[str, Any]], keys: Iterable[str], scope: Scope
 ) -> dict[str, Any]:
-    first = captures[0]
+    first, workload = captures[0], workload_of(captures)
     return {
         "schema": store.FORMAT,
         "series": series,
         "kind": first.manifest.kind,
         "identity": identity_of(first),
         "factors": dict(first.manifest.factors),
+        **({"workload": workload} if workload else {}),
         "definitions": _definitions(first, keys, scope),
         "levels": [{"reason": None, "accepted_at": None, "moved": {}, "runs": _sorted(runs)}],
         "carried": {},
@@ -142,9 +145,14 @@ def _fresh(
 
 
 def _sorted(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Order runs by time, then content, and keep the newest: the order of the command line must not show."""
+    """Order runs by time, then content, and keep the first jobs, which anchor the series, and the newest runs."""
     ordered = sorted(runs, key=lambda run: (run["captured_at"] or 0.0, run["capture"]))
-    return ordered[-store.MOST_RUNS :]
+    if len(ordered) <= store.MOST_RUNS:
+        return ordered
+    jobs = list(dict.fromkeys(run["job"] for run in ordered))[: store.ANCHOR_JOBS]
+    anchor = [run for run in ordered if run["job"] in jobs][: store.MOST_RUNS - 1]
+    rest = [run for run in ordered if run["job"] not in jobs]
+    return [*anchor, *rest[-(store.MOST_RUNS - len(anchor)) :]]
 
 
 def _known(document: Mapping[str, Any], runs: list[dict[str, Any]]) -> bool:
@@ -187,15 +195,30 @@ def _complete(document: dict[str, Any], runs: list[dict[str, Any]]) -> int:
     return len(added)
 
 
+def _carry_over(document: dict[str, Any]) -> None:
+    """Let the spread between jobs that the closing level has shown live on, pooled with what came before."""
+    for key in document["definitions"]:
+        linear = is_linear(document["definitions"][key]["unit"])
+        jobs = store.values_of(document["levels"][-1]["runs"], key)
+        if len(jobs) < 2 or (not linear and min(v for values in jobs.values() for v in values) <= 0):
+            continue
+        before = document["carried"].get(key, {"variance": 0.0, "df": 0.0})
+        variance, df = statistics.pooled(
+            [(before["variance"], before["df"]), statistics.job_spread(jobs, linear=linear)]
+        )
+        document["carried"][key] = {"variance": rounded(variance), "df": df}
+
+
 def _open_level(
     document: dict[str, Any], moved: Mapping[str, Comparison], runs: list[dict[str, Any]], reason: str
 ) -> None:
+    _carry_over(document)
     document["levels"].append(
         {
             "reason": reason,
             "accepted_at": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
             "moved": {
-                key: {name: store.rounded(change[name]) for name in ("baseline", "current", "delta")}
+                key: {name: rounded(change[name]) for name in ("baseline", "current", "delta")}
                 for key, comparison in moved.items()
                 if (change := _change(key, comparison, reason))["delta"] is not None
             },

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_rlserve.checks import CHECKS, CheckResult, default_checks, run_check
 from pytest_rlserve.errors import BaselineError, EvidenceError, UsageError
 from pytest_rlserve.gate import baseline as store
-from pytest_rlserve.gate.compare import Comparison, compare_metric
+from pytest_rlserve.gate.family import Family
 from pytest_rlserve.gate.items import in_ci
 from pytest_rlserve.gate.records import check_record
 from pytest_rlserve.metrics import measuring
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.gate.baseline import Baseline
+    from pytest_rlserve.gate.compare import Comparison
     from pytest_rlserve.gate.items import Kind
     from pytest_rlserve.gate.limits import Limit
     from pytest_rlserve.gate.policy import Policy
@@ -72,6 +73,7 @@ class Gate:
     update: Update = field(default_factory=Update)
     _results: dict[str, list[CheckResult]] = field(default_factory=dict)
     _baseline: list[Baseline | None] = field(default_factory=list)
+    _family: Family | None = None
 
     # -- what there is to judge -------------------------------------------------------------------------------
 
@@ -209,13 +211,15 @@ class Gate:
         Raises:
             BaselineError: the baseline cannot be trusted, and is not to be replaced.
         """
-        try:
-            stored = self.baseline()
-        except BaselineError:
-            if not self.update.wanted:
-                raise
-            stored = None
-        found = compare_metric(self.captures, key, allowed, stored, self.policy.scope)
+        if self._family is None:
+            try:
+                stored = self.baseline()
+            except BaselineError:
+                if not self.update.wanted:
+                    raise
+                stored = None
+            self._family = Family(self.captures, self.policy, stored)
+        found = self._family.compare(key, allowed)
         if found.verdict == "no_baseline" and self.series_name() is None:
             return dataclasses.replace(found, message=f"{found.message}, once {_NAME_IT}")
         return found

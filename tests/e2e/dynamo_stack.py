@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tiny_model import MAX_TOKENS, write_model
 
@@ -144,9 +144,9 @@ class Stack:
             time.sleep(0.05)
         raise RuntimeError(f"Dynamo is not ready:\n{self._logs()}")
 
-    def _get(self, path: str) -> dict[str, list]:
+    def _get(self, path: str) -> dict[str, Any]:
         with urllib.request.urlopen(self.url + path, timeout=5) as answer:
-            return json.load(answer)
+            return dict(json.load(answer))
 
     def _stop(self, processes: list[subprocess.Popen[bytes]]) -> None:
         for process in processes:
@@ -162,7 +162,7 @@ class Stack:
         return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in sorted(self.folder.glob("*.log")))
 
 
-def _port(instance: dict) -> int:
+def _port(instance: dict[str, Any]) -> int:
     """The port of an instance whose transport reads `{"tcp": "127.0.0.1:23222/…"}`."""
     address, _, _ = instance["transport"]["tcp"].partition("/")
     return int(address.rpartition(":")[2])

@@ -1,7 +1,7 @@
 """Record one run of real Dynamo as a capture folder: `python record.py OUT --workers 4`.
 
-Prints the client's own counts as JSON. Runs with the Python that has Dynamo installed; the recorder is loaded by path,
-as a trainer would that does not install the package.
+Prints the client's own counts as JSON. Runs with the Python that has Dynamo installed; the recorder is loaded by
+path, as by a trainer that does not install the package.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dynamo_stack import BLOCK_SIZE, DECODE_SPEEDUP, MODEL, Stack
 from rollout_client import Rollouts, Workload
 
 if TYPE_CHECKING:
+    from collections import Counter
     from types import ModuleType
 
 _RECORDER = Path(__file__).parents[2] / "pytest_rlserve" / "recorder.py"
@@ -52,10 +53,9 @@ def manifest(series: str, job: str | None, workers: int, workload: Workload) -> 
     }
 
 
-async def record(out: Path, workers: int, job: str | None) -> dict[str, int]:
+async def record(out: Path, workers: int, workload: Workload) -> dict[str, Counter[str]]:
     """Serve and roll out one run into `out`; return the client's counts."""
     recorder = load_recorder()
-    workload = Workload()
     with (
         tempfile.TemporaryDirectory(prefix="dynamo-") as folder,
         recorder.AttemptRecorder(out / "attempts.jsonl", run=out.name) as attempts,
@@ -64,7 +64,7 @@ async def record(out: Path, workers: int, job: str | None) -> dict[str, int]:
     ):
         rollouts = Rollouts(stack, MODEL, workload, attempts, control)
         await asyncio.wait_for(rollouts.run(), _SECONDS)
-    return dict(rollouts.counts)
+    return rollouts.counts
 
 
 def main() -> None:
@@ -76,8 +76,9 @@ def main() -> None:
     parser.add_argument("--job", help="runs of one job share their luck and count once")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True)
-    counts = asyncio.run(record(arguments.out, arguments.workers, arguments.job))
-    described = manifest(arguments.series, arguments.job, arguments.workers, Workload())
+    workload = Workload()
+    counts = asyncio.run(record(arguments.out, arguments.workers, workload))
+    described = manifest(arguments.series, arguments.job, arguments.workers, workload)
     (arguments.out / "rlserve.json").write_text(json.dumps(described, indent=1) + "\n")
     print(json.dumps(counts, sort_keys=True))
 

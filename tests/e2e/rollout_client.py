@@ -8,27 +8,27 @@ is asked is drawn from a seed, so that runs differ only in how they were served.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import time
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
+from chat import Question, ask
 from tiny_model import WORDS
 
 if TYPE_CHECKING:
+    from chat import Answer, Outcome
     from dynamo_stack import Stack
 
-Outcome = Literal["completed", "canceled", "failed"]
 Tags = dict[str, Any]  # the fields that name an attempt in its records
+Messages = list[dict[str, str]]
 
 
 class Recorder(Protocol):
     """AttemptRecorder and ControlRecorder; a trainer without the package loads their file by path."""
 
-    def emit(self, event: str, *, t: float | None = None, **fields: object) -> None: ...
+    def emit(self, event: str, *, t: float | None = None, **fields: Any) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,6 @@ class Workload:
         return random.Random("/".join(map(str, (self.seed, *place))))
 
 
-class Answer(NamedTuple):
-    """How one request ended, and the text that had come by then."""
-
-    outcome: Outcome
-    text: str = ""
-
-
 @dataclass
 class Rollouts:
     """One run. `counts` is the client's own count of what it did, kept apart from the records."""
@@ -71,7 +64,7 @@ class Rollouts:
     workload: Workload
     attempts: Recorder
     control: Recorder
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: {"attempts": Counter(), "requests": Counter()})
     policy: int = 0
 
     async def run(self) -> None:
@@ -107,9 +100,10 @@ class Rollouts:
         self.policy += 1
 
     async def _step(self, step: int) -> None:
-        groups = [self._group(step, group) for group in range(self.workload.groups)]
-        *decided, _ = await asyncio.gather(*groups, self._evaluate(step))
-        for finished in decided:  # acceptance comes when the step's batch is complete
+        evaluation = asyncio.create_task(self._evaluate(step))
+        groups = await asyncio.gather(*(self._group(step, group) for group in range(self.workload.groups)))
+        await evaluation
+        for finished in groups:  # acceptance comes when the step's batch is complete
             rewards = {reward for _, reward in finished}
             for tags, reward in finished:
                 if len(rewards) > 1:
@@ -125,7 +119,7 @@ class Rollouts:
         ]
         name = f"s{step}-g{group}"
         primer = {"step": step, "group_id": name, "attempt_id": f"{name}-prime", "session_id": name}
-        await self._ask({**primer, "purpose": "prefix_prime"}, f"{name}-prime", prompt, 1)
+        await self._ask({**primer, "purpose": "prefix_prime"}, f"{name}-prime", Question(self.model, prompt, 1))
         samples = range(self.workload.samples)
         ended = await asyncio.gather(*(self._sample(step, group, sample, prompt) for sample in samples))
         return [
@@ -136,13 +130,13 @@ class Rollouts:
         """One group in each step is too easy: all its rewards are 1, and it teaches nothing."""
         return 1.0 if group == 0 else float((sample + step) % 2)
 
-    async def _sample(self, step: int, group: int, sample: int, prompt: list[Tags]) -> Tags | None:
+    async def _sample(self, step: int, group: int, sample: int, prompt: Messages) -> Tags | None:
         """Try until an attempt completes or is canceled; a failed one is retried once, as a new attempt."""
         name = f"s{step}-g{group}-n{sample}"
         tags = {"step": step, "group_id": f"s{step}-g{group}", "sample_id": name, "target_policy": self.policy}
         fault = (group * self.workload.samples + sample) % 16
         for retry in range(2):
-            mine = {**tags, "attempt_id": f"{name}-a{retry}", "session_id": f"{name}-a{retry}"}
+            mine: Tags = {**tags, "attempt_id": f"{name}-a{retry}", "session_id": f"{name}-a{retry}"}
             if retry:
                 self._tell("retried", **mine, retry_of=f"{name}-a{retry - 1}", reason="failed")
             self._tell("dispatched", **mine)
@@ -154,25 +148,30 @@ class Rollouts:
                 return None
         return None
 
-    async def _attempt(self, tags: Tags, draw: random.Random, prompt: list[Tags], fault: int) -> Outcome:
+    async def _attempt(self, tags: Tags, draw: random.Random, prompt: Messages, fault: int) -> Outcome:
         messages = [*prompt]
-        work = self.workload
-        for turn in range(work.turns):
-            length = draw.randint(*work.answer_words)
+        for turn in range(self.workload.turns):
             request = f"{tags['attempt_id']}-t{turn}"
-            if turn == 1 and fault == work.impatient:
-                await self._ask(tags, request, messages, length, patience=0.008)
+            question = Question(self.model, messages, draw.randint(*self.workload.answer_words))
+            answer = await self._ask(tags, request, self._faulty(question, fault) if turn == 1 else question)
+            if answer.reason == "first_token_timeout":
                 self._tell("retried", **tags, level="request", x_request_id=f"{request}-r1", retry_of=request)
-                request += "-r1"
-            model = "no-such-model" if turn == 1 and fault == work.misdirected else self.model
-            cancel_at = length // 2 if turn == 1 and fault == work.canceled else None
-            answer = await self._ask(tags, request, messages, length, model=model, cancel_at=cancel_at)
+                answer = await self._ask(tags, f"{request}-r1", question)
             if answer.outcome != "completed":
                 return answer.outcome
-            await asyncio.sleep(draw.uniform(*work.tool_seconds))
-            messages.append({"role": "assistant", "content": answer.text})
-            messages.append({"role": "user", "content": _words(draw, *work.tool_words)})
+            await asyncio.sleep(draw.uniform(*self.workload.tool_seconds))
+            messages.append({"role": "assistant", "content": "".join(answer.texts)})
+            messages.append({"role": "user", "content": _words(draw, *self.workload.tool_words)})
         return "completed"
+
+    def _faulty(self, question: Question, fault: int) -> Question:
+        if fault == self.workload.canceled:
+            return replace(question, cancel_at=question.max_tokens // 2)
+        if fault == self.workload.impatient:
+            return replace(question, patience=0.008)  # far below what any first token takes
+        if fault == self.workload.misdirected:
+            return replace(question, model="no-such-model")
+        return question
 
     async def _evaluate(self, step: int) -> None:
         """One request with n=2, which belongs to no sample. Dynamo serves it and traces it not."""
@@ -180,93 +179,23 @@ class Rollouts:
         name = f"s{step}-evaluation"
         tags = {"step": step, "attempt_id": name, "session_id": name, "purpose": "evaluation"}
         question = {"role": "user", "content": _words(self.workload.random(name), 200)}
-        await self._ask(tags, name, [question], 24, n=2)
+        await self._ask(tags, name, Question(self.model, [question], 24, n=2))
 
-    async def _ask(
-        self,
-        tags: Tags,
-        name: str,
-        messages: list[Tags],
-        max_tokens: int,
-        *,
-        model: str | None = None,
-        n: int = 1,
-        patience: float | None = None,
-        cancel_at: int | None = None,
-    ) -> Answer:
-        """Send one request and follow its stream, for at most `patience` seconds to the first token."""
+    async def _ask(self, tags: Tags, name: str, question: Question) -> Answer:
         tags = {**tags, "level": "request", "x_request_id": name}
-        self._tell("dispatched", **tags, n=n)
-        body = {"model": model or self.model, "messages": messages, "max_tokens": max_tokens, "n": n}
-        stream = _Stream(time.perf_counter())
-        outcome, reason = await self._follow(stream, tags, body, patience, cancel_at)
-        self._tell(outcome, **tags, **stream.seen, latency_ms=stream.milliseconds(), reason=reason)
-        return Answer(outcome, "".join(stream.texts))
+        self._tell("dispatched", **tags, n=question.n)
+        answer = await ask(self._http, question, request_id=name, session_id=tags["session_id"])
+        self._tell(answer.outcome, **tags, **answer.seen, reason=answer.reason)
+        return answer
 
-    async def _follow(
-        self, stream: _Stream, tags: Tags, body: Tags, patience: float | None, cancel_at: int | None
-    ) -> tuple[Outcome, str | None]:
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
-        headers = {"x-request-id": tags["x_request_id"], "x-dynamo-session-id": tags["session_id"]}
-        try:
-            async with (
-                asyncio.timeout(patience) as waiting,
-                self._http.post("/v1/chat/completions", json=body, headers=headers) as response,
-            ):
-                stream.seen["http_status"] = response.status
-                if response.status != 200:
-                    return "failed", f"http_{response.status}"
-                async for line in response.content:
-                    if stream.take(line):
-                        waiting.reschedule(None)
-                    if len(stream.texts) == cancel_at:
-                        return "canceled", "client_abort"  # leaving closes the connection: the server sees it
-        except TimeoutError:
-            return "canceled", "first_token_timeout"
-        except aiohttp.ClientError as error:
-            return "failed", type(error).__name__
-        return ("completed", None) if "finish_reason" in stream.seen else ("failed", "stream_ended_early")
-
-    def _tell(self, event: str, *, level: str = "attempt", **fields: object) -> None:
-        self.counts[f"{level}.{event}"] += 1
-        if event == "dispatched" and fields.get("n") == 2:
-            self.counts["request.n2"] += 1
-        if fields.get("http_status") == 404:
-            self.counts["request.http_404"] += 1
-        if fields.get("reason") == "first_token_timeout":
-            self.counts["request.first_token_timeout"] += 1
+    def _tell(self, event: str, *, level: str = "attempt", **fields: Any) -> None:
+        counts = self.counts[f"{level}s"]
+        counts[event] += 1
+        # Those that Dynamo's tracer leaves out, or may leave out.
+        counts["n2"] += event == "dispatched" and fields.get("n") == 2
+        counts["http_404"] += fields.get("http_status") == 404
+        counts["first_token_timeout"] += fields.get("reason") == "first_token_timeout"
         self.attempts.emit(event, level=level, **fields)
-
-
-@dataclass
-class _Stream:
-    """What a client learns from the server-sent events of one answer."""
-
-    begun: float
-    seen: Tags = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
-
-    def milliseconds(self) -> float:
-        return (time.perf_counter() - self.begun) * 1000
-
-    def take(self, line: bytes) -> bool:
-        """Read one line of the stream; true when it brought text."""
-        if not line.startswith(b"data: {"):
-            return False
-        event = json.loads(line[6:])
-        self.seen["response_id"] = event["id"]
-        if usage := event.get("usage"):
-            self.seen["prompt_tokens"] = usage["prompt_tokens"]
-            self.seen["output_tokens"] = usage["completion_tokens"]
-            self.seen["cached_tokens"] = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        came = len(self.texts)
-        for choice in event.get("choices", ()):
-            if choice.get("finish_reason"):
-                self.seen["finish_reason"] = choice["finish_reason"]
-            if text := choice["delta"].get("content"):
-                self.seen.setdefault("ttft_ms", self.milliseconds())
-                self.texts.append(text)
-        return len(self.texts) > came
 
 
 def _words(draw: random.Random, least: int, most: int | None = None) -> str:

@@ -11,6 +11,7 @@ from reports_data import (
     MESSAGE,
     STORIES,
     capture,
+    check,
     finding,
     hostile,
     long,
@@ -78,6 +79,11 @@ def test_ids_that_look_like_numbers_print_as_they_are_spelt() -> None:
         run = capture(name, checks=[{"name": name, "status": "fail", "findings": [finding("late", ids=[name])]}])
         text = terminal(report("failed", captures=[run, run], not_run=[name]))
         assert len(re.findall(rf"(?<!\S)\(?{name}\)?(?!\S)", text)) >= 7
+
+
+def test_a_check_that_fails_in_one_of_three_captures_counts_once_as_failed() -> None:
+    captures = [capture(f"run_{i}", checks=[check("c", status)]) for i, status in enumerate(["pass", "fail", "pass"])]
+    assert terminal(report("failed", captures=captures)).startswith("FAILED: checks: 1 failed\n")
 
 
 def test_few_metrics_are_listed_and_many_are_counted() -> None:

@@ -1,0 +1,125 @@
+"""From an estimate to a verdict.
+
+To be called regressed, a harm must be both sure (its lower bound lies above 0) and as large as the allowed
+change; to be called unchanged, its upper bound must lie below the allowed change. Everything between is
+inconclusive, and says what would decide it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_rlserve.gate.statistics import Estimate, Noise, quantile, to_change, to_harm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_rlserve.metrics import Better
+
+Decision = Literal["regressed", "improved", "unchanged", "inconclusive"]
+
+ALPHA = 0.05
+"""One-sided error of every bound; a declared extra look halves it for each look."""
+POWER = 0.80
+SINGLE_JOB = 0.15
+"""Change that one job may prove under an assumed noise: this, or three times the allowed one if that is more."""
+_MOST = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A verdict and what it rests on. Changes are relative for positive scales, differences for fractions."""
+
+    verdict: Decision
+    baseline: float
+    current: float
+    delta: float | None
+    """current against baseline; None where the baseline is 0 and no ratio exists."""
+    bound: tuple[float, float] | None = None
+    """Lower and upper one-sided bound of the change for the worse."""
+    detectable: float | None = None
+    """Smallest change for the worse that would have been called a regression with a power of 80 %."""
+    noise: Noise | None = None
+    to_decide: str | None = None
+    """What would decide an inconclusive comparison."""
+    single_job: bool = False
+    suspect: bool = False
+    """Inconclusive although the change is as large as the allowed one."""
+
+
+def decide(
+    found: Estimate, *, better: Better, allowed: float, linear: bool, alpha: float = ALPHA, level: float | None = None
+) -> Result:
+    """Decide on an estimate.
+
+    Args:
+        found: the estimated harm.
+        better: direction of an improvement.
+        allowed: smallest change for the worse that matters.
+        linear: whether changes are differences (fractions) or ratios.
+        alpha: one-sided error of the bounds.
+        level: error at which a harm counts as sure, where several metrics share `alpha` (see `holm`).
+    """
+    matters = to_harm(allowed, better, linear=linear)
+    low = found.harm - found.bound(alpha if level is None else level)
+    high = found.harm + found.bound(alpha)
+    single = found.noise.origin == "assumed" and found.jobs[1] == 1
+    needed = to_harm(max(SINGLE_JOB, 3 * allowed), better, linear=False) if single and not linear else matters
+    if low > 0 and found.harm >= needed:
+        verdict: Decision = "regressed"
+    elif high < 0 and found.harm <= -matters:
+        verdict = "improved"
+    else:
+        verdict = "unchanged" if high < matters else "inconclusive"
+    reach = (quantile(1 - (level or alpha), found.noise.df) + quantile(POWER, found.noise.df)) * found.error
+    return Result(
+        verdict=verdict,
+        baseline=found.baseline,
+        current=found.current,
+        delta=found.step if linear else math.expm1(found.step),
+        bound=(to_change(low, better, linear=linear), to_change(high, better, linear=linear)),
+        detectable=to_change(reach, better, linear=linear),
+        noise=found.noise,
+        to_decide=_to_decide(found, matters, alpha) if verdict == "inconclusive" else None,
+        single_job=single,
+        suspect=verdict == "inconclusive" and found.harm >= matters,
+    )
+
+
+def _to_decide(found: Estimate, matters: float, alpha: float) -> str:
+    """Say how many current jobs would decide, if the harm stays what it is."""
+    gap = found.harm if found.harm >= matters else matters - found.harm
+    before, after = found.counted
+    share = math.sqrt(1 / before + 1 / after)
+    for count in range(after + 1, _MOST + 1):
+        other = before if found.noun != "pairs" else count
+        if found.bound(alpha) * math.sqrt(1 / other + 1 / count) / share < gap:
+            return f"{count} current {found.noun}, if the change stays what it is"
+    return f"more baseline {found.noun}, or a calmer machine"
+
+
+def decide_with_zero(baseline: float, current: float, better: Better) -> Result:
+    """Decide exactly: on counts, and on a positive scale on which something is 0, so that no ratio exists."""
+    worse = current > baseline if better == "lower" else current < baseline
+    verdict: Decision = "unchanged" if current == baseline else "regressed" if worse else "improved"
+    delta = (current - baseline) / baseline if baseline else None
+    return Result(verdict=verdict, baseline=baseline, current=current, delta=delta)
+
+
+def holm(p: Mapping[str, float], alpha: float = ALPHA) -> dict[str, float]:
+    """Return for each of several metrics the error level at which its own harm counts as sure.
+
+    Holm's step-down procedure (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
+    Journal of Statistics 6, 1979): the smallest p is held against alpha/m, the next against alpha/(m−1), and so
+    on; from the first that fails, all keep that level. The chance of any false alarm stays below alpha.
+    """
+    levels: dict[str, float] = {}
+    level, rejected = alpha / max(len(p), 1), True
+    for rank, key in enumerate(sorted(p, key=lambda key: (p[key], key))):
+        if rejected:
+            level = alpha / (len(p) - rank)
+            rejected = p[key] < level
+        levels[key] = level
+    return levels

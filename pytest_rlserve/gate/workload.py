@@ -1,0 +1,90 @@
+"""Is it the same traffic? The workload as the trace shows it, small enough to be kept in a baseline.
+
+Sampled text differs between repeats, so identity is measured: the prompts of first turns must overlap, and the
+mean lengths must agree. A prompt is known by the last hash of its blocks, which stands for the whole chain. Of
+many prompts the smallest hashes are kept (a bottom-k sketch: E. Cohen and H. Kaplan, Summarizing data using
+bottom-k sketches, PODC 2007), which estimate the overlap of the whole sets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve import units
+from pytest_rlserve.errors import NotMeasurable
+from pytest_rlserve.gate.rounding import rounded
+from pytest_rlserve.metrics.served import completed_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_rlserve.capture import Capture
+
+_KEPT = 256
+_OVERLAP = 0.95
+_LENGTHS = 0.03
+
+
+def workload_of(captures: Sequence[Capture]) -> dict[str, Any] | None:
+    """Return the workload of captures taken together; None where a trace does not show it."""
+    shown = [capture.derive(_workload) for capture in captures]
+    known = [one for one in shown if one]
+    if not known or len(known) < len(shown):
+        return None
+    chains = sorted({int(chain) for one in known for chain in one["chains"]})[:_KEPT]
+    lengths = {name: sum(one[name] for one in known) / len(known) for name in ("input_tokens", "output_tokens")}
+    return {"chains": [str(chain) for chain in chains], **{name: rounded(value) for name, value in lengths.items()}}
+
+
+def _workload(capture: Capture) -> dict[str, Any] | None:
+    try:
+        rows = completed_rows(capture)
+    except NotMeasurable:
+        return None
+    names = ["session_id", "received_at", "input_length", "input_tokens", "output_tokens", "trace_block_size"]
+    first: dict[str, tuple[float, int]] = {}
+    hashes = rows["input_sequence_hashes"]
+    lengths: list[tuple[int, int]] = []
+    for number, row in enumerate(rows.select(names).to_pylist()):
+        inputs = row["input_tokens"] if row["input_tokens"] is not None else row["input_length"]
+        if inputs is not None and row["output_tokens"] is not None:
+            lengths.append((inputs, row["output_tokens"]))
+        if row["session_id"] and row["received_at"] is not None:
+            seen = row["received_at"], number
+            first[row["session_id"]] = min(seen, first.get(row["session_id"], seen))
+    chains = set()
+    for _, number in first.values():
+        chain = hashes[number].as_py()
+        if chain:
+            chains.add(chain[-1])
+    if not chains or not lengths:
+        return None
+    return {
+        "chains": [str(chain) for chain in sorted(chains)[:_KEPT]],
+        "input_tokens": sum(one for one, _ in lengths) / len(lengths),
+        "output_tokens": sum(one for _, one in lengths) / len(lengths),
+    }
+
+
+def workload_differences(baseline: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> list[str]:
+    """List in which figures two workloads differ too much to be compared; none where either is not shown."""
+    if not baseline or not current:
+        return []
+    found = []
+    shared = _overlap({int(c) for c in baseline["chains"]}, {int(c) for c in current["chains"]})
+    if shared < _OVERLAP:
+        needed = units.percent(_OVERLAP, signed=False)
+        found.append(f"workload: {units.percent(shared, signed=False)} of first prompts are shared, {needed} needed")
+    for name in ("input_tokens", "output_tokens"):
+        before, after = baseline[name], current[name]
+        if abs(after - before) > _LENGTHS * before:
+            said = f"mean {name.replace('_', ' ')} {before:,.1f} in the baseline, {after:,.1f} in current runs"
+            found.append(f"workload: {said} ({units.percent(_LENGTHS, signed=False)} allowed)")
+    return found
+
+
+def _overlap(some: set[int], others: set[int]) -> float:
+    """Estimate the share of the smaller set that is in the other one, by the smallest hashes of both."""
+    bound = min(max(side) if len(side) == _KEPT else 2**64 for side in (some, others))
+    some, others = ({one for one in side if one <= bound} for side in (some, others))
+    return len(some & others) / max(len(some), len(others), 1)
