@@ -185,7 +185,7 @@ def _judged(gate: Gate, kind: Any, name: str) -> dict[str, Any]:
             "verdict": "invalid",
             "records": gate.evidence_records(kind, name),
         }
-    return {"kind": kind, "name": name, "verdict": found.verdict, "records": found.records}
+    return {"kind": kind, "name": name, "verdict": found.verdict, "records": found.records, "causes": found.causes}
 
 
 def _init(arguments: argparse.Namespace) -> int:

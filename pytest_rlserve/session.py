@@ -156,6 +156,7 @@ def note(node: pytest.Item, judgement: Judgement) -> None:
         "verdict": judgement.verdict,
         "message": judgement.message,
         "records": judgement.records,
+        "causes": judgement.causes,
     }
     earlier = [json.loads(str(v)) for k, v in node.user_properties if k == PROPERTY]
     kept = [j for one in earlier for j in one if (j["kind"], j["name"]) != (judgement.kind, judgement.name)]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.gate.attribution import Causes
     from pytest_rlserve.gate.baseline import Baseline
     from pytest_rlserve.metrics import Better, Measurement, Scope
 
@@ -38,6 +39,8 @@ class Comparison:
     message: str
     why: str | None = None
     result: Result | None = None
+    causes: Causes | None = None
+    """The change taken apart, for the primary metric."""
     baseline: tuple[tuple[str, float], ...] = ()
     """(job, value) of every baseline run."""
     current: tuple[tuple[str, float], ...] = ()
@@ -176,6 +179,7 @@ def conclude(
     *,
     alpha: float = ALPHA,
     level: float | None = None,
+    causes: Causes | None = None,
 ) -> Comparison:
     """Decide on what was prepared; `level` is the metric's share of `alpha` where several are judged together."""
     known = prepared.comparison
@@ -192,7 +196,9 @@ def conclude(
             level=level,
         )
     assert result is not None
-    known = replace(known, result=result, verdict=result.verdict, why=_doubts(baseline, captures, result))
+    known = replace(
+        known, result=result, verdict=result.verdict, causes=causes, why=_doubts(baseline, captures, result)
+    )
     return replace(known, message=wording.compared(known, result, baseline.path.name))
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from pytest_rlserve.gate import wording
+from pytest_rlserve.gate.attribution import EXPLAINED, explain
 from pytest_rlserve.gate.compare import Comparison, Prepared, assumed_sd, by_job, conclude, prepare
 from pytest_rlserve.gate.decision import holm
 from pytest_rlserve.gate.drift import drift
@@ -34,7 +35,9 @@ class Family:
         """
         policy, stored = self._policy, self._baseline
         prepared = self._prepare(key, allowed)
-        found = conclude(prepared, self._captures, stored, alpha=policy.alpha, level=self._levels().get(key))
+        causes = explain(stored, self._captures, policy.scope) if key == EXPLAINED and stored else None
+        level = self._levels().get(key)
+        found = conclude(prepared, self._captures, stored, alpha=policy.alpha, level=level, causes=causes)
         if key == policy.primary and stored is not None and found.verdict != "regressed":
             return self._anchored(found, prepared, stored)
         return found

@@ -56,7 +56,7 @@ def build(
         "limits": records["limits"],
         "comparisons": records["metrics"],
         "baseline_changes": [dict(change) for change in baseline_changes],
-        "why": [],
+        "why": next((list(one["causes"]) for one in ranked if one.get("causes")), []),
         "provenance": {
             "pytest_rlserve": __version__,
             "commits": sorted({c.manifest.commit for c in gate.captures if c.manifest.commit}),

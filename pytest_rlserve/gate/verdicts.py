@@ -49,6 +49,8 @@ class Judgement:
     verdict: Verdict
     message: str
     records: tuple[dict[str, Any], ...] = ()
+    causes: tuple[dict[str, Any], ...] = ()
+    """Why the primary metric moved; the report's `why`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +205,9 @@ class Gate:
             allowed = self.policy.gated.get(key, 0.05)
         comparison = self.comparison(key, allowed)
         verdict = self._consequence(comparison)
-        return self._waivable("metrics", comparison.metric, verdict, comparison.message, [comparison.record()])
+        causes = comparison.causes.rows() if comparison.causes else []
+        found = self._waivable("metrics", comparison.metric, verdict, comparison.message, [comparison.record()])
+        return dataclasses.replace(found, causes=tuple(causes))
 
     def comparison(self, key: str, allowed: float) -> Comparison:
         """Compare one metric with the baseline.

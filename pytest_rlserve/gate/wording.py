@@ -32,13 +32,12 @@ def compared(known: Comparison, result: Result, file: str) -> str:
     if noise := result.noise:
         spread = units.change(noise.sd, known.unit, signed=False)
         lines.append(f"  noise     {spread} ({_ORIGINS[noise.origin]}, {noise.df:g} degrees of freedom)")
+    if known.causes:
+        lines.append(f"  why       {known.causes.sentence()}")
     if known.why:
         lines.append(f"  note      {known.why}")
-    if result.verdict == "inconclusive":
-        jobs = result.jobs_needed
-        lines.append(
-            f"  to decide it: {f'{jobs} current jobs' if jobs else 'more baseline jobs, or a calmer machine'}"
-        )
+    if result.to_decide:
+        lines.append(f"  to decide it: {result.to_decide}")
     if result.verdict == "regressed":
         lines.append(f"  {_ACCEPT}")
     return "\n".join(lines)

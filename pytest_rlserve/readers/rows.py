@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +33,21 @@ def decode(line: bytes) -> dict[str, Any] | Refusal:
     """Decode one JSON object strictly: finite numbers, no repeated key, well-formed text, nothing after it."""
     try:
         row = msgspec.json.decode(line)
+        if type(row) is dict and not _SPACED.search(line) and line.count(b'":') == _keys(row):
+            return row
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _explain(line)
-    if type(row) is not dict or line.count(b'":') != _keys(row):
-        return _explain(line)
-    return row
+        pass
+    return _explain(line)
+
+
+_SPACED = re.compile(rb"[ \t\r]:")
 
 
 def _keys(value: object) -> int:
-    """Count the keys of all objects inside `value`; a repeated key makes the count fall short of the text."""
+    """Count the keys of all objects inside `value`; a repeated key makes the count fall short of the text.
+
+    That needs every key's quote and colon to stand together: white space between them is for the careful path.
+    """
     if type(value) is dict:
         return len(value) + sum(_keys(v) for v in value.values() if type(v) in (dict, list))
     if type(value) is list and value and type(value[0]) in (dict, list):
@@ -55,22 +62,32 @@ class _BadFieldError(ValueError):
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for key, value in pairs:
+        if not _encodable(key):
+            raise _BadFieldError("a field's name holds half of a surrogate pair")
         if key in row:
             raise _BadFieldError(f"{key} given twice")
-        for item in value if type(value) is list else (value,):
-            if type(item) is float and not math.isfinite(item):
-                raise _BadFieldError(f"{key} is not a finite number")
-            if type(item) is str and not item.isascii():
-                _encodable(key, item)
+        _sound(key, value)
         row[key] = value
     return row
 
 
-def _encodable(key: str, text: str) -> None:
+def _sound(key: str, value: object) -> None:
+    """Refuse what JSON text cannot mean; objects inside `value` have been through here already."""
+    if type(value) is float and not math.isfinite(value):
+        raise _BadFieldError(f"{key} is not a finite number")
+    if type(value) is str and not _encodable(value):
+        raise _BadFieldError(f"{key} holds half of a surrogate pair")
+    if type(value) is list:
+        for item in value:
+            _sound(key, item)
+
+
+def _encodable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _BadFieldError(f"{key} holds half of a surrogate pair") from None
+        return False
+    return True
 
 
 def _explain(line: bytes) -> dict[str, Any] | Refusal:
@@ -98,6 +115,8 @@ def fit(row: dict[str, Any], shape: type[msgspec.Struct], format: str) -> Refusa
     except (msgspec.ValidationError, OverflowError):
         reasons = schema.problems(format, row) or [f"{name} is not exact" for name in _inexact(row)]
         return Refusal(tuple(reasons)) if reasons else None
+    except RecursionError:
+        return Refusal(("is nested too deeply",))
     return None
 
 

@@ -1,0 +1,144 @@
+"""Why the primary metric moved: factors whose logarithms add up to the whole, and the stages inside residence."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve import units
+from pytest_rlserve.gate.compare import job_of
+from pytest_rlserve.joins import join
+from pytest_rlserve.metrics import measuring
+from pytest_rlserve.metrics.residence import STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.gate.baseline import Baseline
+    from pytest_rlserve.metrics import Scope
+
+_FACTORS = {
+    "in flight": ("attempts_in_flight", 1),
+    "residence": ("attempt_residence", -1),
+    "completion": ("window_completion_fraction", 1),
+    "acceptance": ("window_acceptance_fraction", 1),
+}
+"""Factor → its metric, and the sign of its logarithm in that of the rate."""
+EXPLAINED = "accepted_trajectory_throughput"
+_COLUMNS = {"queue": "prefill_wait_time_ms", "prefill": "prefill_time_ms"}
+_STANDS_OUT = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One factor: its own relative change, and what it contributes to the change of the rate's logarithm."""
+
+    name: str
+    change: float
+    contribution: float
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """The whole change taken apart."""
+
+    factors: tuple[Cause, ...]
+    stages: tuple[Cause, ...]
+    """Parts of residence: change as a share of the baseline's residence."""
+    place: str
+
+    def sentence(self) -> str:
+        """Say it in one line, the largest contribution first."""
+        parts = []
+        for factor in sorted(self.factors, key=lambda one: -abs(one.contribution)):
+            text = f"{factor.name} {units.percent(factor.change)}"
+            if factor.name == "residence" and self.stages:
+                largest = max(self.stages, key=lambda one: abs(one.change))
+                text += f" ({largest.name} {units.percent(largest.change)}{self.place})"
+            parts.append(text)
+        return ", ".join(parts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return them as the report's `why`: delta is a factor's own change, share its part of the whole."""
+        whole = sum(factor.contribution for factor in self.factors)
+        named = [*self.factors, *(Cause(f"residence: {s.name}", s.change, s.contribution) for s in self.stages)]
+        ranked = sorted(named, key=lambda one: (-abs(one.contribution), one.name))
+        return [
+            {"factor": one.name, "delta": one.change, "share": one.contribution / whole if whole else None}
+            for one in ranked
+        ]
+
+
+def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Causes | None:
+    """Take the change of the accepted-trajectory rate apart; None where a factor is not known on both sides."""
+    factors = []
+    for name, (key, sign) in _FACTORS.items():
+        before, after = _logs(baseline.values(key)), _logs(_measured(captures, key, scope))
+        if before is None or after is None:
+            return None
+        factors.append(Cause(name, math.expm1(after - before), sign * (after - before)))
+    residence = next(factor for factor in factors if factor.name == "residence")
+    stages = _stages(baseline, captures, scope, residence)
+    largest = max(stages, key=lambda one: abs(one.change)).name if stages else ""
+    return Causes(tuple(factors), tuple(stages), _place(captures, largest))
+
+
+def _measured(captures: Sequence[Capture], key: str, scope: Scope) -> dict[str, list[float]]:
+    jobs: dict[str, list[float]] = {}
+    for capture in captures:
+        value = measuring.measure(capture, key, scope).value
+        if value is not None:
+            jobs.setdefault(job_of(capture), []).append(value)
+    return jobs
+
+
+def _logs(jobs: Mapping[str, Sequence[float]]) -> float | None:
+    """Return the mean over jobs of the mean logarithm of their runs, as the comparison itself takes it."""
+    if not jobs or any(value <= 0 for values in jobs.values() for value in values):
+        return None
+    return _mean(_mean(math.log(value) for value in values) for values in jobs.values())
+
+
+def _mean(values: Iterable[float]) -> float:
+    some = list(values)
+    return math.fsum(some) / len(some)
+
+
+def _stages(baseline: Baseline, captures: Sequence[Capture], scope: Scope, residence: Cause) -> list[Cause]:
+    """Split the change of residence by stage; the parts add up to the change in seconds."""
+    moved: dict[str, float] = {}
+    for name in STAGES:
+        before, after = baseline.values(f"residence_{name}"), _measured(captures, f"residence_{name}", scope)
+        if not before or not after:
+            return []
+        moved[name] = _mean(map(_mean, after.values())) - _mean(map(_mean, before.values()))
+    whole = _mean(map(_mean, baseline.values("attempt_residence").values()))
+    total = math.fsum(moved.values())
+    return [
+        Cause(name, seconds / whole, residence.contribution * seconds / total if total else 0.0)
+        for name, seconds in moved.items()
+    ]
+
+
+def _place(captures: Sequence[Capture], stage: str) -> str:
+    """Name the worker whose mean time in a stage stands out from all workers', if one does."""
+    column = _COLUMNS.get(stage)
+    times: dict[int, list[float]] = defaultdict(list)
+    for capture in captures:
+        names = ["decode_worker_id", "prefill_time_ms", "prefill_wait_time_ms", "ttft_ms", "total_time_ms"]
+        rows = capture.requests.select(names).to_pylist()
+        for number, owner in capture.derive(join).owners.items():
+            row = rows[number]
+            if owner.outcome == "completed" and row["decode_worker_id"] is not None:
+                spent = row[column] if column else (row["total_time_ms"] or 0.0) - (row["ttft_ms"] or 0.0)
+                if spent is not None and stage in ("queue", "prefill", "decode"):
+                    times[row["decode_worker_id"]].append(spent)
+    if len(times) < 2:
+        return ""
+    means = {worker: _mean(spent) for worker, spent in times.items()}
+    worst = max(means, key=lambda worker: means[worker])
+    fleet = _mean(one for spent in times.values() for one in spent)
+    return f", most on worker {worst:x}" if means[worst] > _STANDS_OUT * fleet else ""

@@ -1,0 +1,3 @@
+"""Fixtures of pytest's own plugins that the tests use."""
+
+pytest_plugins = ["pytester"]

@@ -1,0 +1,120 @@
+"""Projects to run the plugin in: captures written by hand or recorded, baselines of them, and pytest itself."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import scipy.special  # noqa: F401 - see below
+from plugin.rollout import FIRST_START, write_rollout
+
+import pytest_rlserve.controller
+import pytest_rlserve.engine.share
+import pytest_rlserve.fixtures
+import pytest_rlserve.readers.assemble
+import pytest_rlserve.readers.discover
+import pytest_rlserve.suite  # noqa: F401
+from pytest_rlserve.checks import CHECKS
+from pytest_rlserve.gate import refresh, report  # noqa: F401
+from pytest_rlserve.gate.policy import Policy
+from pytest_rlserve.gate.verdicts import Gate, Update
+from pytest_rlserve.metrics import METRICS
+from pytest_rlserve.readers import READERS, open_capture
+from pytest_rlserve.reports import REPORTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# A run inside this process forgets the modules it imported, and numpy and pyarrow must not be imported twice.
+for registry in (CHECKS, METRICS, READERS, REPORTS):
+    list(registry)
+
+RECORDED = Path(__file__).parents[1] / "data" / "captures"
+"""Captures recorded from a real Dynamo."""
+PRIMARY = "accepted_trajectory_throughput"
+
+Run = "Callable[..., pytest.RunResult]"
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither CI nor the surrounding run's options reach the projects."""
+    for name in ("CI", "PYTEST_ADDOPTS", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+    """Run pytest in the project, inside this process: ``run("--rl-trace=run-1", "-n", 2)``."""
+
+    def in_process(*args: object) -> pytest.RunResult:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # the surrounding run makes errors of them
+            return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:benchmark", *map(str, args))
+
+    return in_process
+
+
+@pytest.fixture
+def capture(pytester: pytest.Pytester) -> Callable[..., Path]:
+    """Write a capture into the project: ``capture("run-1", rate=9.5)``; see `write_rollout`."""
+    starts = itertools.count(FIRST_START, 1000.0)
+
+    def write(name: str, **figures: Any) -> Path:
+        return write_rollout(pytester.path / name, **{"start": next(starts), **figures})
+
+    return write
+
+
+@pytest.fixture
+def baseline(pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Store a baseline of one run for each rate: ``baseline(10.0, 10.1, 9.9)``; all runs are of job "job-a"."""
+
+    def store(*rates: float, folder: str = "baselines", policy: Policy | None = None, **figures: Any) -> Path:
+        home = tmp_path_factory.mktemp("baseline")
+        captures = [
+            open_capture(write_rollout(home / f"base-{n}", rate=rate, start=1000.0 + 1000.0 * n, **figures))
+            for n, rate in enumerate(rates)
+        ]
+        gate = Gate(
+            captures=captures, policy=policy or Policy(), folder=pytester.path / folder, update=Update(wanted=True)
+        )
+        assert refresh.refresh(gate).written
+        return gate.baseline_path()
+
+    return store
+
+
+@pytest.fixture
+def three_runs(baseline: Callable[..., Path]) -> Path:
+    """A baseline of three runs around 10 accepted attempts a second."""
+    return baseline(10.0, 10.1, 9.9)
+
+
+@pytest.fixture
+def plain(pytester: pytest.Pytester) -> Callable[[pytest.RunResult], str]:
+    """Return what a run printed, for a golden file: without times, paths of this machine and versions."""
+
+    def normalised(result: pytest.RunResult) -> str:
+        text = "\n".join([*result.outlines, *result.errlines]).replace(str(pytester.path), "PROJECT")
+        text = re.sub(r"(?m)^(platform|plugins:|rootdir:|configfile:).*\n", "", text)
+        text = text.replace(str(RECORDED), "RECORDED")
+        return re.sub(r"in \d+\.\d+s( \(.*\))?", "in TIME", text).strip() + "\n"
+
+    return normalised
+
+
+@pytest.fixture
+def report_of(pytester: pytest.Pytester) -> Callable[..., dict[str, Any]]:
+    """Read the JSON report of a run."""
+
+    def read(path: str = "report.json") -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((pytester.path / path).read_text())
+        return document
+
+    return read
