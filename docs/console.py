@@ -139,7 +139,9 @@ def _refreshed(command: Command) -> list[str]:
         return command.shown
     if ELLIPSIS not in command.shown:
         return command.actual
-    new, rest, piece = [], command.actual, []
+    new: list[str] = []
+    piece: list[str] = []
+    rest = command.actual
     for line in [*command.shown, None]:
         if line not in (ELLIPSIS, None):
             piece.append(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,6 +14,8 @@ from pytest_rlserve.errors import RlserveError, UsageError
 from pytest_rlserve.session import PROPERTY, WORKER_FOLDER, noted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_rlserve.gate.verdicts import Gate
     from pytest_rlserve.session import Run
 
@@ -24,7 +27,7 @@ class Controller:
         """Prepare for a run; the plugin manager calls the hooks below."""
         self.run = run
         self.judged: dict[str, list[dict[str, Any]]] = {}
-        self.failed: set[str] = set()
+        self.failed: dict[str, str] = {}
         self.ran: set[str] = set()
         self.lines: list[str] = []
         self.report: dict[str, Any] | None = None
@@ -40,13 +43,14 @@ class Controller:
 
         self.keys = all_keys()
         config = session.config
+        _ = self.run.policy  # one that is wrong stops the run here
         if config.getoption("numprocesses", None) and not config.option.collectonly:
             from pytest_rlserve.engine.share import save
 
-            folder = Path(tempfile.mkdtemp(prefix="rlserve-"))
-            for number, capture in enumerate(self._open().captures):
-                save(capture, folder / f"{number:04d}")
-            self.run.folder = str(folder)
+            captures = self._open().captures
+            self.run.folder = tempfile.mkdtemp(prefix="rlserve-")
+            for number, capture in enumerate(captures):
+                save(capture, Path(self.run.folder, f"{number:04d}"))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -62,9 +66,9 @@ class Controller:
     def _open(self) -> Gate:
         try:
             gate = self.run.gate
-            gate.series_name()
+            gate.require_use()
         except UsageError as error:
-            raise pytest.UsageError(str(error)) from None
+            raise pytest.UsageError(f"rlserve: {error}") from None
         return gate
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -74,38 +78,50 @@ class Controller:
         if report.when == "call" or (report.when == "setup" and not report.passed):
             self.ran.add(report.nodeid)
             self.judged[report.nodeid] = noted(report)
-            self.failed.discard(report.nodeid)
+            self.failed.pop(report.nodeid, None)
             if report.failed and PROPERTY in report.keywords:
-                self.failed.add(report.nodeid)
+                self.failed[report.nodeid] = "failed" if report.when == "call" else "invalid"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the baseline, then the reports."""
-        if session.config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
-            return
-        try:
-            self._finish(session)
-        except RlserveError as error:
-            self.lines.append(f"error: {error}")
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        """Write the baseline, then the reports; what cannot be written fails the run and stops nothing else."""
+        broken = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
+        if not session.config.option.collectonly and exitstatus not in broken:
+            with self._failing(session):
+                self._finish(session)
 
     def _finish(self, session: pytest.Session) -> None:
         from pytest_rlserve.gate import report as reports
         from pytest_rlserve.reports.files import write
 
         judged = [one for some in self.judged.values() for one in some]
-        unexplained = {nodeid for nodeid in self.failed if not any(_speaks(one) for one in self.judged[nodeid])}
         judged += [
-            {"kind": "checks", "name": nodeid, "verdict": "failed", "records": []} for nodeid in sorted(unexplained)
+            {"kind": "checks", "name": nodeid, "verdict": verdict, "records": []}
+            for nodeid, verdict in sorted(self.failed.items())
+            if not any(_speaks(one) for one in self.judged[nodeid])
         ]
         not_run = [nodeid for nodeid in self.run.expected() if nodeid not in self.ran]
-        changes = self._update(session, judged, not_run)
+        changes: tuple[dict[str, Any], ...] = ()
+        with self._failing(session):
+            changes = self._update(session, judged, not_run)
         self.report = reports.build(self.run.gate, judged, keys=self.keys, not_run=not_run, baseline_changes=changes)
         for spec in self.run.asked.reports:
-            self.lines.append(write(self.report, spec, self.run.config.invocation_params.dir))
+            with self._failing(session):
+                self.lines.append(write(self.report, spec, self.run.config.invocation_params.dir))
+        if self.run.asked.selftest:
+            self._selftest(session)
         short = self.report["verdict"] in ("incomplete", "inconclusive", "no_baseline")
         if self.run.asked.strict and short and session.exitstatus == pytest.ExitCode.OK:
             self.lines.append(f"--rl-strict: the verdict {self.report['verdict']!r} is not a pass")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @contextlib.contextmanager
+    def _failing(self, session: pytest.Session) -> Iterator[None]:
+        """Turn an error into a line of the summary and a failed run."""
+        try:
+            yield
+        except RlserveError as error:
+            self.lines.append(f"error: {error}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _update(
@@ -114,17 +130,33 @@ class Controller:
         asked = self.run.asked
         if not (asked.update or asked.update_new):
             return ()
-        if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if not ended or session.shouldfail or session.shouldstop:
             self.lines.append("baseline left as it is: the session did not run to its end")
             return ()
         from pytest_rlserve.gate.refresh import refresh
 
-        partial = {one["name"] for one in judged if one["kind"] == "metrics"} if not_run else None
+        whole = asked.suite and not not_run
+        partial = None if whole else {one["name"] for one in judged if one["kind"] == "metrics"}
         done = refresh(self.run.gate, only=partial)
         self.lines.append(done.summary)
         if not done.written and done.refused:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return done.changes
+
+    def _selftest(self, session: pytest.Session) -> None:
+        """Show on damaged copies of the captures that every item can fail; one that cannot fails the run."""
+        from tabulate import tabulate
+
+        from pytest_rlserve.gate.selftest import selftest
+
+        trials = selftest(self.run.gate)
+        rows = [(trial.id, trial.fired_on or f"NOTHING ({trial.why_not})") for trial in trials]
+        silent = sum(trial.fired_on is None for trial in trials)
+        self.lines.append(tabulate(rows, ["selftest", "fires on"], disable_numparse=True))
+        self.lines.append(f"selftest: {len(trials) - silent} of {len(trials)} items can fail")
+        if silent and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the verdict and its tables."""

@@ -8,13 +8,14 @@ import pytest
 
 from pytest_rlserve import units
 from pytest_rlserve.errors import EvidenceError, UsageError
-from pytest_rlserve.gate.verdicts import Judgement
+from pytest_rlserve.gate.judgement import Judgement
 from pytest_rlserve.metrics import measuring
 from pytest_rlserve.session import RUN, note
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.gate.verdicts import Verdict
+    from pytest_rlserve.gate.judgement import Verdict
+    from pytest_rlserve.gate.verdicts import Gate
     from pytest_rlserve.session import Run
 
 _WORST_FIRST: tuple[Verdict, ...] = (
@@ -34,7 +35,7 @@ def _stop(message: str) -> NoReturn:
 
 def _run_of(config: pytest.Config, no_capture: str) -> Run:
     run = config.stash.get(RUN, None)
-    if run is None:
+    if run is None or not run.asked.traces:
         _stop(no_capture)
     return run
 
@@ -46,29 +47,30 @@ def one_capture(config: pytest.Config, param: int | str | None, no_capture: str)
 
         run = config.stash.get(RUN, None) or config.stash.setdefault(RUN, Run.for_markers(config))
         try:
-            return run.marked(param)
-        except UsageError as error:
+            gate = run.marked(param)
+        except (UsageError, pytest.UsageError) as error:
             _stop(str(error))
+        _require_trust(gate, whole=True)
+        return gate.captures[0]
     run = _run_of(config, no_capture)
     if param is None:
         _stop(no_capture)
-    _require_trust(run)
+    _require_trust(run.gate, whole=not run.asked.suite)
     return run.gate.captures[param]
 
 
 def all_captures(config: pytest.Config, no_capture: str) -> tuple[Capture, ...]:
     """Return all captures of the run."""
     run = _run_of(config, no_capture)
-    _require_trust(run)
+    _require_trust(run.gate, whole=not run.asked.suite)
     return tuple(run.gate.captures)
 
 
-def _require_trust(run: Run) -> None:
-    try:
-        for name in run.gate.foundations():
-            run.gate.require_trust("checks", name)
-    except EvidenceError as error:
-        _stop(f"not judged: {str(error).splitlines()[0]}")
+def _require_trust(gate: Gate, *, whole: bool) -> None:
+    """Err where the evidence is broken: in one line, or as a `whole` where no item of the suite says the rest."""
+    for result in (result for name in gate.foundations() for result in gate.results(name)):
+        if result.status in ("error", "fail"):
+            _stop(f"not judged: {result.message() if whole else result.message().splitlines()[0]}")
 
 
 class BaselineFixture:
@@ -77,7 +79,7 @@ class BaselineFixture:
     def __init__(self, request: pytest.FixtureRequest, no_capture: str) -> None:
         """Read the baseline, so that one that cannot be trusted errs in set-up."""
         run = _run_of(request.config, no_capture)
-        _require_trust(run)
+        _require_trust(run.gate, whole=not run.asked.suite)
         self._gate = run.gate
         self._item: pytest.Item = request.node
         try:
@@ -98,8 +100,11 @@ class BaselineFixture:
 
         if not keys:
             raise UsageError("rl_baseline.check() names no metric")
-        allowed = None if regression is None else units.parse(regression, "fraction")
-        judged = [self._gate.compare(measuring.canonical(key), allowed) for key in keys]
+        try:
+            allowed = None if regression is None else units.parse(regression, "fraction")
+            judged = [self._gate.compare(measuring.canonical(key), allowed) for key in keys]
+        except UsageError as error:
+            raise UsageError(f"rl_baseline.check(): {error}") from None
         for judgement in judged:
             note(self._item, judgement)
         for verdict in _WORST_FIRST:

@@ -7,6 +7,7 @@ served of what should have been served with a trace.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ def join(capture: Capture) -> Joined:
     free = _by_response(result, own, rows)
     free = _by_request_id(result, own, rows, free)
     _by_session(result, accounts.attempts or own, rows, free)
-    for number in sorted(result.owners):
+    for number in sorted(result.owners, key=lambda number: _arrival(rows[number])):
         result.served.setdefault(id(result.owners[number]), []).append(number)
     _explain(result, own)
     result.possible = bool(result.owners) or _share_a_key(own, rows)
@@ -110,7 +111,12 @@ def _by_response(result: Joined, own: tuple[Account, ...], rows: list[dict[str, 
             free.append(number)
         else:
             result.owners[number] = owner
-    return free
+    return sorted(free, key=lambda number: _arrival(rows[number]))
+
+
+def _arrival(row: dict[str, Any]) -> tuple[float, str]:
+    """Order rows by time: where they stand in the files says nothing."""
+    return math.inf if row["received_at"] is None else row["received_at"], row["request_id"]
 
 
 def _by_request_id(
@@ -119,7 +125,9 @@ def _by_request_id(
     taken = {id(owner) for owner in result.owners.values()}
     of_request: dict[str, list[Account]] = defaultdict(list)
     for account in own:
-        if account.level == "attempt" or id(account) not in taken:
+        # A request whose answer had an id of its own is another one than a row with a different id.
+        answered = bool(taken) and account.get("response_id") is not None
+        if account.level == "attempt" or not (answered or id(account) in taken):
             for one in account.x_request_ids:
                 of_request[one].append(account)
     left = []

@@ -9,11 +9,12 @@ Contradictions are never resolved silently: the first word stands, and the secon
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_rlserve.capture import Finding
+from pytest_rlserve.model import ATTEMPT_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,38 +22,16 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 Level = Literal["attempt", "request"]
+_Key = tuple[str, str | None, str, str | None]
+"""Level, run, attempt id and, of a request, its x-request-id."""
 _ORDER = {
     event: rank
     for rank, event in enumerate(("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected"))
 }
 OUTCOMES = ("completed", "canceled", "failed")
 _DECISIONS = ("accepted", "rejected")
-_CARRIED = [
-    "group_id",
-    "sample_id",
-    "step",
-    "target_policy",
-    "policy",
-    "policy_end",
-    "trained_version",
-    "tokens_by_version",
-    "session_id",
-    "response_id",
-    "retry_of",
-    "reason",
-    "purpose",
-    "endpoint",
-    "n",
-    "turns",
-    "reward",
-    "http_status",
-    "finish_reason",
-    "prompt_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "ttft_ms",
-    "latency_ms",
-]
+_OWN = {"event", "t", "level", "run", "attempt_id", "x_request_id", "x_request_ids", "source", "line"}
+_CARRIED = [column.name for column in ATTEMPT_EVENTS if column.name not in _OWN]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,20 +112,33 @@ class Ledger:
 def ledger(capture: Capture) -> Ledger:
     """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``."""
     events = capture.attempt_events.to_pylist()
-    events.sort(key=lambda event: (event["t"], _ORDER[event["event"]]))
+    events.sort(key=lambda e: (e["t"], _ORDER[e["event"]], e["attempt_id"], e["x_request_id"] or ""))
+    _complete_runs(events)
     fold = _Fold()
     for event in events:
         fold.take(event)
     return fold.close()
 
 
+def _complete_runs(events: list[dict[str, Any]]) -> None:
+    """Fill in the run where only some events of an attempt name it, as long as they name one."""
+    runs: dict[str, set[str]] = defaultdict(set)
+    for event in events:
+        if event["run"] is not None:
+            runs[event["attempt_id"]].add(event["run"])
+    for event in events:
+        if event["run"] is None and len(runs[event["attempt_id"]]) == 1:
+            (event["run"],) = runs[event["attempt_id"]]
+
+
 class _Fold:
     """The state of the fold: accounts by key, in the order in which they were dispatched."""
 
     def __init__(self) -> None:
-        self._accounts: dict[tuple[str, str | None, str, str | None], list[Account]] = {}
+        self._accounts: dict[_Key, list[Account]] = {}
         self._findings: list[Finding] = []
-        self._retried: set[tuple[str, str | None, str, str | None]] = set()
+        self._retried: dict[_Key, list[dict[str, Any]]] = defaultdict(list)
+        """Retries whose dispatch has not been seen; it usually follows, but a framework may tell later."""
 
     def take(self, event: dict[str, Any]) -> None:
         """Enter one event into the account it speaks of."""
@@ -155,7 +147,7 @@ class _Fold:
         key = (level, event["run"], event["attempt_id"], request)
         accounts = self._accounts.setdefault(key, [])
         if kind == "retried":
-            self._retried.add(key)
+            self._retried[key].append(event)
             return
         if kind == "dispatched":
             if accounts and level == "attempt":
@@ -168,17 +160,18 @@ class _Fold:
             return
         self._settle(account, event)
 
-    def _opened(self, event: dict[str, Any], key: tuple[str, str | None, str, str | None]) -> Account:
+    def _opened(self, event: dict[str, Any], key: _Key) -> Account:
         account = Account(
             level=event["level"],
             run=event["run"],
             attempt_id=event["attempt_id"],
             dispatched_at=event["t"],
-            retried=key in self._retried,
             source=event["source"],
             line=event["line"],
         )
         _carry(account, event)
+        if self._retried[key]:
+            _retry(account, self._retried[key].pop(0))
         return account
 
     def _settle(self, account: Account, event: dict[str, Any]) -> None:
@@ -201,19 +194,17 @@ class _Fold:
         _carry(account, event)
 
     def _contradict(self, event: dict[str, Any], message: str) -> None:
-        self._findings.append(
-            Finding(
-                message=message,
-                severity="failure",
-                check="attempts_reconcile",
-                path=event["source"],
-                line=event["line"],
-                ids=(event["attempt_id"],),
-            )
-        )
+        self._findings.append(_finding(message, event["source"], event["line"], (event["attempt_id"],)))
 
     def close(self) -> Ledger:
         """Return the accounts, those of samples accepted twice among the findings."""
+        for key, events in self._retried.items():
+            for event in events:
+                late = [account for account in self._accounts[key] if not account.retried]
+                if late:
+                    _retry(late[-1], event)
+                else:
+                    self._contradict(event, f"retried {_what(event)}, which was never dispatched or already retried")
         accounts = [account for group in self._accounts.values() for account in group]
         accounts.sort(key=lambda account: (account.dispatched_at or 0.0, account.name))
         attempts = tuple(account for account in accounts if account.level == "attempt")
@@ -227,12 +218,20 @@ def _waiting(accounts: list[Account], kind: str) -> Account | None:
     A request id may be sent twice at once, so ends are given out first come, first served.
     """
     if kind in OUTCOMES:
-        return next((a for a in accounts if a.outcome is None), None) or _last(accounts, level="attempt")
-    return next((a for a in accounts if a.acceptance is None), None) or _last(accounts, level="attempt")
+        waiting = (a for a in accounts if a.outcome is None)
+    else:
+        waiting = (a for a in accounts if a.outcome == "completed" and a.acceptance is None)
+    return next(waiting, None) or _last(accounts, level="attempt")
 
 
 def _last(accounts: list[Account], *, level: Level) -> Account | None:
     return accounts[-1] if accounts and accounts[-1].level == level else None
+
+
+def _retry(account: Account, event: dict[str, Any]) -> None:
+    account.retried = True
+    if event["retry_of"] is not None:
+        account.fields.setdefault("retry_of", event["retry_of"])
 
 
 def _carry(account: Account, event: dict[str, Any]) -> None:
@@ -258,14 +257,16 @@ def _accepted_twice(attempts: Iterable[Account]) -> list[Finding]:
             key = (account.run, account.get("group_id"), account.get("sample_id"))
             accepted.setdefault(key, []).append(account)
     return [
-        Finding(
-            message=f"sample {key[2]!r} has {len(twins)} accepted attempts, at most one may be",
-            severity="failure",
-            check="attempts_reconcile",
-            path=twins[-1].source,
-            line=twins[-1].line,
-            ids=tuple(twin.attempt_id for twin in twins),
+        _finding(
+            f"sample {key[2]!r} has {len(twins)} accepted attempts, at most one may be",
+            twins[-1].source,
+            twins[-1].line,
+            tuple(twin.attempt_id for twin in twins),
         )
         for key, twins in accepted.items()
         if len(twins) > 1
     ]
+
+
+def _finding(message: str, path: str, line: int, ids: tuple[str, ...]) -> Finding:
+    return Finding(message=message, severity="failure", check="attempts_reconcile", path=path, line=line, ids=ids)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlserve.errors import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -68,6 +66,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail where the verdict is inconclusive, incomplete, or lacks a baseline",
     )
+    flag(
+        "--rl-gate",
+        choices=("enforce", "report"),
+        default="enforce",
+        help="report: regressions and missed limits xfail; broken evidence still errs (default: %(default)s)",
+    )
+    flag("--rl-selftest", action="store_true", help="show that every check, limit and gated metric can fail")
     flag("--no-rl-suite", action="store_true", help="leave out the built-in tests of the policy")
     parser.addini("rl_trace", "captures to judge, one a line", type="linelist", default=[])
     parser.addini("rl_baseline", "folder of baseline files", type="linelist", default=[])
@@ -93,70 +98,24 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the flags; without a capture nothing else happens."""
     config.addinivalue_line("markers", "rlserve: set on every test that judges a capture")
     config.addinivalue_line("markers", "rl_trace(path): the capture of this test, relative to its file")
-    if not (config.option.rl_trace or config.getini("rl_trace")):
+    if not _wanted(config):
+        if config.option.rl_baseline_update or config.option.rl_baseline_update_new:
+            raise pytest.UsageError("rlserve: there is no capture to take into the baseline: pass --rl-trace=PATH")
         return
     from pytest_rlserve.controller import Controller
-    from pytest_rlserve.session import RUN, Run
+    from pytest_rlserve.session import RUN, Run, asked
 
-    run = config.stash[RUN] = Run(config, _asked(config))
+    run = config.stash[RUN] = Run(config, asked(config))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Controller(run), "rlserve-controller")
 
 
-def _asked(config: pytest.Config) -> Any:
-    """Make the flags a frozen value, with paths absolute: flags count from here, ini values from the ini file."""
-    from pytest_rlserve.readers.discover import captures_in
-    from pytest_rlserve.reports.files import parse_spec
-    from pytest_rlserve.session import Asked
-
-    option, here = config.option, config.invocation_params.dir
-    home = config.inipath.parent if config.inipath else config.rootpath
-
-    def path(name: str) -> Path | None:
-        if typed := getattr(option, name):
-            return Path(here, typed)
-        lines = config.getini(name)
-        return Path(home, lines[0]) if lines else None
-
-    typed = [str(Path(here, one)) for one in option.rl_trace]
-    try:
-        traces = [
-            one
-            for given in typed or [str(Path(home, one)) for one in config.getini("rl_trace")]
-            for one in captures_in(given)
-        ]
-        reports = [*option.rl_report] or list(config.getini("rl_report"))
-        for spec in reports:
-            parse_spec(spec)
-        policy = path("rl_policy")
-        if policy and not policy.is_file():
-            raise UsageError(f"there is no policy file {policy}")
-        if option.rl_baseline_reason is not None and not option.rl_baseline_update:
-            raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
-    except UsageError as error:
-        raise pytest.UsageError(f"rlserve: {error}") from None
-    option.rl_trace = traces  # xdist hands the options to its workers, which may start elsewhere
-    return Asked(
-        traces=tuple(traces),
-        baseline=path("rl_baseline") or config.rootpath / "baselines",
-        policy=policy,
-        series=option.rl_series,
-        reports=tuple(reports),
-        update=option.rl_baseline_update,
-        update_new=option.rl_baseline_update_new,
-        reason=option.rl_baseline_reason,
-        strict=option.rl_strict or config.getini("rl_strict"),
-        suite=not option.no_rl_suite and not _names_tests(config),
-    )
-
-
-def _names_tests(config: pytest.Config) -> bool:
-    """Tell whether single tests were named, other than the policy's own."""
-    return any("::" in arg for arg in config.args)
+def _wanted(config: pytest.Config) -> bool:
+    return bool(config.option.rl_trace or config.getini("rl_trace"))
 
 
 def _run(config: pytest.Config) -> Run | None:
-    if not config.pluginmanager.hasplugin("rlserve") or not (config.option.rl_trace or config.getini("rl_trace")):
+    if not _wanted(config):
         return None
     from pytest_rlserve.session import RUN
 
@@ -169,8 +128,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     if run is None:
         return None
     names = ", ".join(Path(one).name for one in run.asked.traces[:3]) + (" …" if len(run.asked.traces) > 3 else "")
-    policy = run.policy_path.name if run.policy.origin != "default" else "the default policy"
-    left_out = "" if run.asked.suite else "; the built-in suite is left out"
+    policy = run.policy.path.name if run.policy.path else "the default policy"
+    named = any(Path(arg.partition("::")[0]).name == run.policy_path.name for arg in config.args)
+    left_out = "" if run.asked.suite else f"; {'the rest of ' * named}the built-in suite is left out"
     return f"rlserve: {names}; {policy}{left_out}"
 
 
@@ -214,7 +174,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = next(metafunc.definition.iter_markers("rl_trace"), None)
     if marker is not None:
         if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], str | Path):
-            raise pytest.UsageError(f"{metafunc.definition.nodeid}: the marker rl_trace takes one path")
+            text = f"{metafunc.definition.nodeid}: the marker rl_trace takes one path"
+            raise pytest.fail.Exception(text, pytrace=False)
         path = metafunc.definition.path.parent / marker.args[0]
         metafunc.parametrize("rl_trace", [str(path)], indirect=True, scope="session", ids=[path.name])
         return

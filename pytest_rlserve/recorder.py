@@ -23,7 +23,7 @@ import weakref
 from multiprocessing.util import Finalize
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, RLock, Thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class _Recorder:
         self.lost = 0  # lines that could not be written
         self._warned = False
         self._lock = RLock()  # reentrant: a signal handler may emit too
-        self._file_free = Lock()  # held by the one writer that has the file open
         self._writer: _Writer | None = None
+        self._last_writer: _Writer | None = None
 
     def emit(self, event: str, *, t: float | None = None, **fields: object) -> None:
         """Record `event` at `t`, in seconds since the Unix epoch, by default now.
@@ -86,6 +86,7 @@ class _Recorder:
         """Return once every line emitted so far is written or counted as lost. A later `emit` starts anew."""
         with self._lock:
             writer, self._writer = self._writer, None
+            self._last_writer = writer or self._last_writer
         if writer is not None:
             writer.lines.put(None)
             writer.join()
@@ -98,7 +99,7 @@ class _Recorder:
         self.close()
 
     def _start(self) -> _Writer:
-        self._writer = writer = _Writer(self.path, self._file_free, self._lose)
+        self._writer = writer = _Writer(self.path, self._lose, after=self._last_writer)
         # Unlike atexit, these finalizers run in the children of multiprocessing too, which leave by os._exit.
         writer.at_exit = Finalize(None, self.close, exitpriority=0)
         writer.start()
@@ -145,22 +146,24 @@ class _Writer(Thread):
 
     at_exit: Finalize[None]
 
-    def __init__(self, path: Path, file_free: Lock, lose: Callable[[int, Exception], None]) -> None:
+    def __init__(self, path: Path, lose: Callable[[int, Exception], None], after: _Writer | None) -> None:
         super().__init__(name=f"{path.name} writer", daemon=True)
         self.lines: SimpleQueue[bytes | None] = SimpleQueue()
-        self._path, self._file_free, self._lose = path, file_free, lose
+        self._path, self._lose, self._after = path, lose, after
         self._file: FileIO | None = None
 
     def run(self) -> None:
+        if self._after is not None:  # the file has one writer at a time
+            self._after.join()
+            self._after = None
         batch: list[bytes] = []
-        with self._file_free:
-            for line in iter(self.lines.get, None):
-                batch.append(line)
-                if len(batch) == _BATCH or self.lines.empty():
-                    self._append(batch)
-                    batch = []
-            self._append(batch)
-            self._close()
+        for line in iter(self.lines.get, None):
+            batch.append(line)
+            if len(batch) == _BATCH or self.lines.empty():
+                self._append(batch)
+                batch = []
+        self._append(batch)
+        self._close()
 
     def _append(self, batch: list[bytes]) -> None:
         left = b"".join(batch)

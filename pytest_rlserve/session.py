@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rlserve.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.gate.judgement import Judgement
     from pytest_rlserve.gate.policy import Policy
-    from pytest_rlserve.gate.verdicts import Gate, Judgement
+    from pytest_rlserve.gate.verdicts import Gate
 
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 PROPERTY = "rlserve"
@@ -29,14 +33,78 @@ class Asked:
 
     traces: tuple[str, ...]
     baseline: Path
-    policy: Path | None
-    series: str | None
-    reports: tuple[str, ...]
-    update: bool
-    update_new: bool
-    reason: str | None
-    strict: bool
     suite: bool
+    policy: Path | None = None
+    series: str | None = None
+    reports: tuple[str, ...] = ()
+    update: bool = False
+    update_new: bool = False
+    reason: str | None = None
+    strict: bool = False
+    gate: str = "enforce"
+    """`report` lets regressions and missed limits xfail; broken evidence still errs."""
+    selftest: bool = False
+
+
+def _folders(config: pytest.Config) -> tuple[Path, Path]:
+    """Return the folders that typed paths and ini values count from."""
+    return config.invocation_params.dir, config.inipath.parent if config.inipath else config.rootpath
+
+
+def _paths(config: pytest.Config, name: str) -> list[Path]:
+    """Return the paths of a flag or its ini twin, absolute."""
+    here, home = _folders(config)
+    flag = getattr(config.option, name)
+    typed = [flag] if isinstance(flag, str) else flag or []
+    if not all(typed):
+        raise UsageError(f"--{name.replace('_', '-')}= names no path; is a variable empty?")
+    given = [here / one for one in typed] or [home / one for one in config.getini(name)]
+    return [Path(os.path.normpath(path)) for path in given]
+
+
+def _reports(config: pytest.Config) -> list[str]:
+    """Return the reports to write, FORMAT:PATH, relative to here."""
+    from pytest_rlserve.reports.files import parse_spec
+
+    here, home = _folders(config)
+    typed, given = ([*map(parse_spec, specs)] for specs in (config.option.rl_report, config.getini("rl_report")))
+    return [f"{name}:{path}" for name, path in typed or [(n, os.path.relpath(home / p, here)) for n, p in given]]
+
+
+def asked(config: pytest.Config) -> Asked:
+    """Read the flags and their ini twins.
+
+    Raises:
+        pytest.UsageError: a flag is wrong, or names what is not there.
+    """
+    from pytest_rlserve.readers.discover import captures_in
+
+    option = config.option
+    try:
+        traces = [one for given in _paths(config, "rl_trace") for one in captures_in(given)]
+        baseline, policy = (next(iter(_paths(config, name)), None) for name in ("rl_baseline", "rl_policy"))
+        reports = _reports(config)
+        if policy and not policy.is_file():
+            raise UsageError(f"there is no policy file {policy}")
+        if option.rl_baseline_reason is not None and not option.rl_baseline_update:
+            raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
+    except UsageError as error:
+        raise pytest.UsageError(f"rlserve: {error}") from None
+    option.rl_trace = traces  # xdist hands the options to its workers, which may start elsewhere
+    return Asked(
+        traces=tuple(traces),
+        baseline=baseline or config.rootpath / "baselines",
+        policy=policy,
+        series=option.rl_series,
+        reports=tuple(reports),
+        update=option.rl_baseline_update,
+        update_new=option.rl_baseline_update_new,
+        reason=option.rl_baseline_reason,
+        strict=option.rl_strict or config.getini("rl_strict"),
+        suite=not option.no_rl_suite and not any("::" in arg for arg in config.args),
+        gate=option.rl_gate,
+        selftest=option.rl_selftest,
+    )
 
 
 class Run:
@@ -48,24 +116,12 @@ class Run:
         self.folder = getattr(config, "workerinput", {}).get(WORKER_FOLDER)
         self._gate: Gate | None = None
         self._policy: Policy | None = None
-        self._marked: dict[str, Capture] = {}
+        self._marked: dict[str, Gate] = {}
 
     @classmethod
     def for_markers(cls, config: pytest.Config) -> Run:
         """Return the state of a run without captures of its own, for tests that name theirs by marker."""
-        nothing = Asked(
-            traces=(),
-            baseline=config.rootpath / "baselines",
-            policy=None,
-            series=None,
-            reports=(),
-            update=False,
-            update_new=False,
-            reason=None,
-            strict=False,
-            suite=False,
-        )
-        return cls(config, nothing)
+        return cls(config, Asked(traces=(), baseline=config.rootpath / "baselines", suite=False))
 
     @property
     def policy_path(self) -> Path:
@@ -79,26 +135,35 @@ class Run:
         own = self.config.rootpath / "rlserve.toml"
         if own.is_file():
             return own
-        from pytest_rlserve.gate.policy import has_policy
+        from pytest_rlserve.gate.policy_file import has_policy
 
         project = self.config.rootpath / "pyproject.toml"
         return project if has_policy(project) else None
 
     @property
     def policy(self) -> Policy:
-        """Read the policy, once."""
+        """Read the policy, once.
+
+        Raises:
+            pytest.UsageError: it says something that this version does not know.
+        """
         if self._policy is None:
-            from pytest_rlserve.gate.policy import Policy, load
+            from pytest_rlserve.gate.policy import Policy
+            from pytest_rlserve.gate.policy_file import load
 
             path = self.asked.policy or self._default_policy()
-            self._policy = load(path) if path else Policy()
+            try:
+                self._policy = load(path) if path else Policy()
+            except UsageError as error:
+                raise pytest.UsageError(f"rlserve: {error}") from None
         return self._policy
 
     @property
     def gate(self) -> Gate:
         """Return the gate over the captures, which are read now if no controller has read them."""
         if self._gate is None:
-            from pytest_rlserve.gate.verdicts import Gate, Update
+            from pytest_rlserve.gate.judgement import Update
+            from pytest_rlserve.gate.verdicts import Gate
 
             asked = self.asked
             self._gate = Gate(
@@ -119,12 +184,13 @@ class Run:
 
         return _distinct([open_capture(path) for path in self.asked.traces])
 
-    def marked(self, path: str) -> Capture:
-        """Read the capture that a test names by its marker, once."""
+    def marked(self, path: str) -> Gate:
+        """Return the gate over the one capture that a test names by its marker, which is read once."""
         if path not in self._marked:
+            from pytest_rlserve.gate.verdicts import Gate
             from pytest_rlserve.readers import open_capture
 
-            self._marked[path] = open_capture(path)
+            self._marked[path] = Gate(captures=[open_capture(path)], policy=self.policy, folder=self.asked.baseline)
         return self._marked[path]
 
     def expected(self) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_rlserve.errors import EvidenceError, InconclusiveWarning, UsageError
 from pytest_rlserve.gate.items import items
-from pytest_rlserve.gate.verdicts import Judgement
+from pytest_rlserve.gate.judgement import Judgement
 from pytest_rlserve.session import PROPERTY, RUN, note
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class PolicyFile(pytest.File):
         """Yield the groups that the policy has anything for."""
         try:
             named = items(self.config.stash[RUN].policy)
-        except UsageError as error:
+        except pytest.UsageError as error:
             raise self.CollectError(str(error)) from None
         for kind in _TITLES:
             names = [name for group, name in named if group == kind]
@@ -90,6 +90,8 @@ class JudgedItem(pytest.Item):
 def conclude(item: pytest.Item, judgement: Judgement) -> None:
     """End a test as its verdict demands: pass, fail, skip or xfail."""
     match judgement.verdict:
+        case "regressed" | "failed" if judgement.kind != "checks" and item.config.stash[RUN].asked.gate == "report":
+            pytest.xfail(f"--rl-gate=report: {judgement.message}")
         case "regressed" | "failed":
             raise pytest.fail.Exception(judgement.message, pytrace=False)
         case "waived":

@@ -169,6 +169,28 @@ def test_closing_while_others_emit_loses_nothing_and_tears_no_line(path: Path) -
     assert ids(path) == list(range(2000))
 
 
+def test_a_file_has_one_writer_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = threading.Event()
+    open_file = recorder._Writer._open
+    rec = AttemptRecorder(path)
+    rec.emit("dispatched", attempt_id="first")
+    while not path.exists():
+        time.sleep(0.001)
+    monkeypatch.setattr(recorder._Writer, "_close", lambda self: disk.wait(10))
+    closing = threading.Thread(target=rec.close)
+    closing.start()
+    while rec._writer is not None:
+        time.sleep(0.001)
+    opened = threading.Event()
+    monkeypatch.setattr(recorder._Writer, "_open", lambda self: opened.set() or open_file(self))
+    rec.emit("dispatched", attempt_id="second")
+    assert not opened.wait(0.1)
+    disk.set()
+    closing.join()
+    rec.close()
+    assert ids(path) == ["first", "second"]
+
+
 def test_leaving_the_interpreter_writes_all_that_was_emitted(path: Path) -> None:
     script = "rec = recorder.AttemptRecorder(path)\nfor i in range(20_000): rec.emit('dispatched', attempt_id=i)"
     assert run(script, path).stderr == ""

@@ -93,6 +93,8 @@ class Check:
     """Which of the five questions of the gate it answers: 1 is trust, 2 is accounting."""
     default: bool
     """Whether the built-in suite runs it unasked."""
+    kinds: tuple[str, ...]
+    """The kinds of capture it is about."""
     func: Callable[[Capture, Evidence], Outcome]
 
     @property
@@ -104,18 +106,21 @@ class Check:
 CHECKS: Registry[Check] = Registry("check", "pytest_rlserve.checks")
 
 
-def check(*, question: int, default: bool = True) -> Callable[[CheckFunction], CheckFunction]:
+def check(
+    *, question: int, default: bool = True, kinds: tuple[str, ...] = ("rollout", "replay")
+) -> Callable[[CheckFunction], CheckFunction]:
     """Register the decorated function as the check of its name.
 
     Args:
         question: 1 if it says whether the evidence can be trusted, 2 if it accounts for attempts, 3 if it
             says how well serving worked.
         default: whether the built-in suite runs it without being named in the policy.
+        kinds: the kinds of capture it is about; the suite leaves it out for others.
     """
 
     def register(func: CheckFunction) -> CheckFunction:
         doc = inspect.getdoc(func) or ""
-        new = Check(name=func.__name__, doc=doc, question=question, default=default, func=func)
+        new = Check(name=func.__name__, doc=doc, question=question, default=default, kinds=kinds, func=func)
         CHECKS.add(func.__name__, new, home=func.__module__)
         return func
 
@@ -150,10 +155,11 @@ def run_checks(
     capture: Capture, *, names: Iterable[str] | None = None, evidence: Evidence | None = None
 ) -> list[CheckResult]:
     """Run checks on a capture: those named, or all that the built-in suite runs unasked."""
-    chosen = default_checks() if names is None else list(names)
+    chosen = default_checks(capture.manifest.kind) if names is None else list(names)
     return [run_check(capture, name, evidence) for name in chosen]
 
 
-def default_checks() -> list[str]:
-    """Return the checks that run unasked, foundations first."""
-    return [c.name for c in sorted(CHECKS.values(), key=lambda c: (c.question, c.name)) if c.default]
+def default_checks(kind: str = "rollout") -> list[str]:
+    """Return the checks that run unasked for that kind of capture, foundations first."""
+    ranked = sorted(CHECKS.values(), key=lambda c: (c.question, c.name))
+    return [c.name for c in ranked if c.default and kind in c.kinds]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NAME = "attempts_reconcile"
 
 
-@check(question=2)
+@check(question=2, kinds=("rollout",))
 def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
     """dispatched = completed + canceled + failed + open, for attempts and for single requests.
 
@@ -104,5 +104,5 @@ def _repeats(first: dict[str, Any], second: dict[str, Any]) -> bool:
     """Tell whether two rows of one account are the same work twice, not two turns."""
     if first["input_sequence_hashes"] and first["input_sequence_hashes"] == second["input_sequence_hashes"]:
         return True
-    times = first["ended_at"], second["received_at"]
-    return None not in times and bool(second["received_at"] < first["ended_at"])
+    ids, times = {first["x_request_id"], second["x_request_id"]}, (first["ended_at"], second["received_at"])
+    return (len(ids) == 1 or None in ids) and None not in times and bool(second["received_at"] < first["ended_at"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.capture import Finding
@@ -41,14 +42,15 @@ def replay_ready(capture: Capture, evidence: Evidence) -> Outcome:
         for row in rows
         if (why := _refused(row))
     ]
-    bad = len(findings)
-    findings += [
-        Finding(message=f.message, severity="failure", check=_NAME, path=f.path, line=f.line)
-        for f in capture.findings
-        if f.check == "rows_fit_schema" and f.line is not None
-    ]
     findings += _together(rows)
-    return Outcome(observed=len(rows) - bad, of=len(rows) + len(findings) - bad, noun="rows", findings=findings)
+    good = len(rows) - len({name for finding in findings for name in finding.ids})
+    traces = {source.path for source in capture.sources if source.format.startswith("dynamo.")}
+    refused = [
+        f for f in capture.findings if f.check == "rows_fit_schema" and f.line is not None and f.path in traces
+    ]
+    findings += [replace(finding, check=_NAME, severity="failure") for finding in refused]
+    total = len(rows) + sum(finding.count for finding in refused)
+    return Outcome(observed=good, of=total, noun="rows", findings=findings)
 
 
 def _refused(row: dict[str, Any]) -> str | None:

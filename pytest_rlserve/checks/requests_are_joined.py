@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NAME = "requests_are_joined"
 
 
-@check(question=2)
+@check(question=2, kinds=("rollout",))
 def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
     """Rows are joined with attempts, by response id, else x-request-id, else session.
 

@@ -10,11 +10,10 @@ from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pytest_rlserve.capture import Capture
 
 _PLACE = ("source", "line")
+_SHOWN = 5
 
 
 @check(question=1)
@@ -27,23 +26,28 @@ def requests_are_unique(capture: Capture, evidence: Evidence) -> Outcome:
     rows = capture.requests
     counts = pc.value_counts(rows["request_id"])
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    findings = [_finding(rows.filter(pc.equal(rows["request_id"], one))) for one in twice]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.filter(pc.is_in(rows["request_id"], value_set=twice)).to_pylist():
+        groups.setdefault(row["request_id"], []).append(row)
+    findings = [_finding(same) for same in groups.values()]
     distinct = len(counts)
     return Outcome(observed=distinct - len(findings), of=distinct, noun="request ids", findings=findings)
 
 
-def _finding(rows: pa.Table) -> Finding:
-    same: list[dict[str, Any]] = rows.to_pylist()
-    first, second = same[0], same[-1]
-    places = " and ".join(f"{row['source']}:{row['line']}" for row in same)
-    differing = [name for name in first if name not in _PLACE and first[name] != second[name]]
+def _finding(same: list[dict[str, Any]]) -> Finding:
+    first = same[0]
+    names = [name for name in first if name not in _PLACE]
+    second = next((row for row in same if any(row[name] != first[name] for name in names)), same[-1])
+    places = " and ".join(f"{row['source']}:{row['line']}" for row in same[:_SHOWN])
+    places += f" +{len(same) - _SHOWN} more" if len(same) > _SHOWN else ""
+    differing = [name for name in names if first[name] != second[name]]
     times = "twice" if len(same) == 2 else f"{len(same)} times"
     text = f"request_id {first['request_id']} appears {times}, at {places}"
     if not differing:
         text += ", with the same values: was a shard copied or concatenated?"
     for name in differing[:3]:
-        if name != "input_sequence_hashes":
-            text += f", with {name} {first[name]} and {second[name]}"
+        hashes = name == "input_sequence_hashes"
+        text += f", with other {name}" if hashes else f", with {name} {first[name]} and {second[name]}"
     return Finding(
         message=text,
         severity="error",

@@ -15,7 +15,7 @@ Kind = Literal["checks", "limits", "metrics"]
 
 def items(policy: Policy) -> list[tuple[Kind, str]]:
     """Return kind and name of everything a policy has judged, in order; needs no capture."""
-    checks: list[tuple[Kind, str]] = [("checks", name) for name in (*default_checks(), *policy.also)]
+    checks: list[tuple[Kind, str]] = [("checks", name) for name in (*default_checks(policy.kind), *policy.also)]
     return [*checks, *(("limits", key) for key in policy.limits), *(("metrics", key) for key in policy.gated)]
 
 

@@ -39,7 +39,7 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None) -> Refreshed:
         UsageError: nothing names the series.
     """
     path = gate.baseline_path()
-    for name in default_checks():
+    for name in default_checks(gate.policy.kind):
         for result in gate.results(name):
             if result.status in ("error", "fail"):
                 text = f"baseline {path.name} left as it is: {name} does not hold for {result.capture}"

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.gate.items import items
-from pytest_rlserve.gate.verdicts import WORST_FIRST, Gate
+from pytest_rlserve.gate.judgement import WORST_FIRST
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import Counts, ledger
 from pytest_rlserve.metrics import measuring
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.gate.verdicts import Gate
 
 _MOST_FINDINGS = 100
 _MOST_IDS = 100

@@ -38,7 +38,7 @@ def starter(capture: Capture) -> str:
     ]
     for key in _BUDGETS:
         if (value := measuring.measure(capture, key).value) is not None:
-            lines.append(f'"{key}" = "<= {value * _MARGIN * 1e3:.3g}ms"  # measured {units.show(value, "s")}')
+            lines.append(f'"{key}" = "<= {_milliseconds(value * _MARGIN)}ms"  # measured {units.show(value, "s")}')
     for key in _FLOORS:
         if (value := measuring.measure(capture, key).value) is not None:
             lines.append(f'"{key}" = ">= {value / _MARGIN:.2f}"  # measured {units.show(value, "fraction")}')
@@ -50,6 +50,10 @@ def starter(capture: Capture) -> str:
         "traceable_served = 0.999",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
 def _series(capture: Capture) -> str:

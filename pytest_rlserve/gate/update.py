@@ -77,7 +77,7 @@ def update(
     if found is None:
         document = _fresh(captures, series, runs, keys, scope)
         store.write(path, document)
-        return Update(written=True, summary=f"baseline {path.name} created with {len(runs)} runs{replaced}")
+        return Update(written=True, summary=f"baseline {path.name} created with {_runs(len(runs))}{replaced}")
     document = copy.deepcopy(dict(found.document))
     document["definitions"] |= {
         key: value
@@ -97,15 +97,19 @@ def update(
     changes = tuple(_change(key, c, reason or "") for key, c in sorted(moved.items()))
     if moved and not _known(document, runs):
         _open_level(document, moved, runs, reason or "")
-        what = f"new level with {len(runs)} runs, accepted because: {reason}"
+        what = f"new level with {_runs(len(runs))}, accepted because: {reason}"
     else:
-        what = f"{_append(document, runs)} runs added"
+        what = f"{_runs(_append(document, runs))} added"
     written = store.write(path, document)
     return Update(
         written=written,
         summary=f"baseline {path.name}: {what if written else 'nothing changed'}",
         changes=changes if written else (),
     )
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' * (count != 1)}"
 
 
 def _run(capture: Capture, keys: Iterable[str], scope: Scope) -> dict[str, Any]:

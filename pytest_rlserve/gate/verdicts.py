@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.checks import CHECKS, CheckResult, default_checks, run_check
 from pytest_rlserve.errors import BaselineError, EvidenceError, UsageError
 from pytest_rlserve.gate import baseline as store
 from pytest_rlserve.gate.family import Family
 from pytest_rlserve.gate.items import in_ci
+from pytest_rlserve.gate.judgement import Judgement, Update, Verdict
 from pytest_rlserve.gate.records import check_record
 from pytest_rlserve.metrics import measuring
 
@@ -22,44 +23,9 @@ if TYPE_CHECKING:
     from pytest_rlserve.gate.baseline import Baseline
     from pytest_rlserve.gate.compare import Comparison
     from pytest_rlserve.gate.items import Kind
-    from pytest_rlserve.gate.limits import Limit
     from pytest_rlserve.gate.policy import Policy
 
-Verdict = Literal["pass", "regressed", "failed", "inconclusive", "no_baseline", "not_comparable", "invalid", "waived"]
-
 _NAME_IT = 'the series has a name: series = "…" in rlserve.toml or rlserve.json, or --rl-series=NAME'
-WORST_FIRST: tuple[str, ...] = (
-    "invalid",
-    "regressed",
-    "failed",
-    "not_comparable",
-    "incomplete",
-    "no_baseline",
-    "inconclusive",
-    "pass",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """The verdict on one item of the policy, and what the report says of it."""
-
-    kind: Kind
-    name: str
-    verdict: Verdict
-    message: str
-    records: tuple[dict[str, Any], ...] = ()
-    causes: tuple[dict[str, Any], ...] = ()
-    """Why the primary metric moved; the report's `why`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """What the user asked to be done with the baseline."""
-
-    wanted: bool = False
-    new_only: bool = False
-    reason: str | None = None
 
 
 @dataclass
@@ -93,6 +59,20 @@ class Gate:
                 f"the captures belong to several series ({', '.join(found)}): gate one at a time, or --rl-series=NAME"
             )
         return found[0] if found else None
+
+    def require_use(self) -> None:
+        """Raise `UsageError` where these captures cannot be judged together under this policy."""
+        self.series_name()
+        seen: dict[str, str] = {}
+        for capture in self.captures:
+            if capture.manifest.kind != self.policy.kind:
+                raise UsageError(
+                    f"{capture.name} is a {capture.manifest.kind}, the policy is for a {self.policy.kind}: "
+                    f'set kind = "{capture.manifest.kind}" in the policy'
+                )
+            twin = seen.setdefault(capture.digest, capture.name)
+            if twin != capture.name:
+                raise UsageError(f"{twin} and {capture.name} hold the same files: a run counts once, give it once")
 
     def baseline_path(self) -> Path:
         """Return the file that holds the series' baseline.
@@ -143,7 +123,7 @@ class Gate:
 
     def foundations(self) -> list[str]:
         """Return the checks that everything else rests on."""
-        return [name for name in default_checks() if CHECKS[name].foundation]
+        return [name for name in default_checks(self.policy.kind) if CHECKS[name].foundation]
 
     def evidence_records(self, kind: Kind, name: str) -> list[dict[str, Any]]:
         """Return the records of a check that errs, for the report."""
@@ -157,17 +137,18 @@ class Gate:
         """
         self.require_trust(kind, name)
         if kind == "checks":
-            return self._check(name)
-        return self._limit(self.policy.limits[name]) if kind == "limits" else self.compare(name)
+            return self.judge_check(name)
+        return self.judge_limit(name) if kind == "limits" else self.compare(name)
 
-    def _check(self, name: str) -> Judgement:
+    def judge_check(self, name: str) -> Judgement:
+        """Say what a check found, whatever it rests on."""
         results = self.results(name)
         verdict: Verdict = "pass"
-        for status, word in (("fail", "failed"), ("inconclusive", "inconclusive")):
+        for status, word in (("error", "invalid"), ("fail", "failed"), ("inconclusive", "inconclusive")):
             if any(result.status == status for result in results):
                 verdict = word  # type: ignore[assignment]
                 break
-        wanted = {"failed": "fail"}.get(verdict, verdict)
+        wanted = {"failed": "fail", "invalid": "error"}.get(verdict, verdict)
         message = "\n".join(result.message() for result in results if result.status == wanted)
         return Judgement(
             kind="checks",
@@ -177,7 +158,9 @@ class Gate:
             records=tuple(check_record(r) for r in results),
         )
 
-    def _limit(self, limit: Limit) -> Judgement:
+    def judge_limit(self, key: str) -> Judgement:
+        """Hold every capture against a limit of the policy."""
+        limit = self.policy.limits[key]
         records, messages, worst = [], [], "pass"
         for capture in self.captures:
             measured = measuring.measure(capture, limit.metric, self.policy.scope)

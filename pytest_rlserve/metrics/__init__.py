@@ -34,6 +34,8 @@ class Scope:
 
     skip_steps: int = 0
     """Whole steps left out at the start of the throughput window."""
+    span: tuple[float, float] | None = None
+    """Start and end of the window for captures without step records, in seconds since the Unix epoch."""
     freshness: Literal["start", "end", "worst", "token_mean"] = "start"
     """Which of an attempt's generating versions its lag is measured from."""
     max_lag: float = 1

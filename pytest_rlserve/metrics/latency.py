@@ -182,14 +182,45 @@ def serving_share(capture: Capture, scope: Scope) -> Value:
 )
 def served_within_budget_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of dispatched requests that completed within the policy's budgets, so that timeouts count against it."""
+    good = _within_budgets(capture, scope)
+    dispatched = len(capture.derive(ledger).requests) or capture.requests.num_rows
+    return Value(int(good.sum()) / dispatched, dispatched)
+
+
+@metric(
+    unit="requests/s",
+    better="higher",
+    needs={"requests"},
+    numerator="requests completed within every latency budget of the policy",
+    denominator="seconds from the first receipt to the last end of a request",
+    freshness=_ANY,
+    phase=_ALL,
+)
+def request_goodput(capture: Capture, scope: Scope) -> Value:
+    """Requests served within the policy's budgets per second: the primary metric of replays."""
+    good = int(_within_budgets(capture, scope).sum())
+    received, ended = capture.requests["received_at"].drop_null(), capture.requests["ended_at"].drop_null()
+    if not len(received) or not len(ended):
+        raise NotMeasurable("rows carry no request_received_ms or event_time_unix_ms")
+    seconds = pc.max(ended).as_py() - pc.min(received).as_py()
+    if seconds <= 0:
+        raise NotMeasurable("the capture spans no time")
+    return Value(good / seconds, good)
+
+
+def _within_budgets(capture: Capture, scope: Scope) -> NDArray[np.bool_]:
+    """Tell for each completed request whether it kept every budget; an unknown time keeps none."""
     budgets = {name: limit for name, limit in scope.budgets.items() if name in _COLUMNS}
     if not budgets:
         raise NotMeasurable("the policy sets no latency budget ([limits] on ttft, itl or request_latency)")
+    accounts = capture.derive(ledger)
+    dispatched = accounts.requests or accounts.attempts
+    if dispatched and not any(account.outcome == "completed" for account in dispatched):
+        return np.zeros(0, dtype=bool)  # when all time out, none was served in time: that is known, not absent
     rows = completed_rows(capture)
     good = np.ones(rows.num_rows, dtype=bool)
     for name, limit in budgets.items():
         within = pc.less_equal(rows[_COLUMNS[name]], limit * 1e3)
         unknown = name == "itl"  # a one-token answer has no inter-token time to exceed
         good &= np.asarray(pc.fill_null(within, unknown))
-    dispatched = len(capture.derive(ledger).requests) or capture.requests.num_rows
-    return Value(int(good.sum()) / dispatched, dispatched)
+    return good

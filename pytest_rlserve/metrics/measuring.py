@@ -100,7 +100,7 @@ def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | NDArray[np.
     if missing:
         raise NotMeasurable(f"needs {' and '.join(missing).replace('_', ' ')}; the capture has none")
     cache = capture.derive(_measured)
-    key = (found.name, scope.skip_steps, scope.fresh, tuple(sorted(scope.budgets.items())))
+    key = (found.name, scope.skip_steps, scope.span, scope.fresh, tuple(sorted(scope.budgets.items())))
     if key not in cache:
         try:
             cache[key] = found.func(capture, scope)

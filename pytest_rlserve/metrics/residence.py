@@ -46,13 +46,13 @@ class Flow:
     accepted: int
 
 
-def flow(capture: Capture, skip_steps: int) -> Flow:
+def flow(capture: Capture, scope: Scope) -> Flow:
     """Return the flow of attempts through the window.
 
     Raises:
         NotMeasurable: there is no window, or no attempt ended in it.
     """
-    span = window(capture, skip_steps)
+    span = window(capture, scope.skip_steps, scope.span)
     attempts = capture.derive(ledger).attempts
     ended = [a for a in attempts if within(span, a.ended_at)]
     if not ended:
@@ -80,7 +80,7 @@ def flow(capture: Capture, skip_steps: int) -> Flow:
 )
 def attempts_in_flight(capture: Capture, scope: Scope) -> Value:
     """How many attempts were open at a time. It is the framework's to decide."""
-    found = flow(capture, scope.skip_steps)
+    found = flow(capture, scope)
     return Value(found.open_seconds / found.window.open_seconds, len(found.ended))
 
 
@@ -95,7 +95,7 @@ def attempts_in_flight(capture: Capture, scope: Scope) -> Value:
 )
 def attempt_residence(capture: Capture, scope: Scope) -> Value:
     """How long an attempt stayed open, by Little's law."""
-    found = flow(capture, scope.skip_steps)
+    found = flow(capture, scope)
     return Value(found.open_seconds / len(found.ended), len(found.ended))
 
 
@@ -110,7 +110,7 @@ def attempt_residence(capture: Capture, scope: Scope) -> Value:
 )
 def window_completion_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of the attempts ended in the window that completed."""
-    found = flow(capture, scope.skip_steps)
+    found = flow(capture, scope)
     return Value(found.completed / len(found.ended), len(found.ended))
 
 
@@ -125,7 +125,7 @@ def window_completion_fraction(capture: Capture, scope: Scope) -> Value:
 )
 def window_acceptance_fraction(capture: Capture, scope: Scope) -> Value:
     """Attempts accepted in the window by those completed in it. It is the trainer's, not serving's."""
-    found = flow(capture, scope.skip_steps)
+    found = flow(capture, scope)
     return Value(found.accepted / found.completed, found.completed)
 
 
@@ -161,7 +161,7 @@ def _add_tools(capture: Capture, ended: list[Account], seconds: dict[str, dict[s
 
 def _stage(name: str, meaning: str) -> MetricFunction:
     def measured(capture: Capture, scope: Scope) -> Value:
-        found = flow(capture, scope.skip_steps)
+        found = flow(capture, scope)
         if not capture.derive(join).owners:
             raise NotMeasurable("no served row belongs to an attempt, so its time cannot be split")
         by_attempt = stage_seconds(capture, found.ended)

@@ -67,6 +67,9 @@ def tokens_by_attempt(capture: Capture) -> dict[str, int]:
     """Return the output tokens of each attempt, over all its requests, canceled and failed ones too.
 
     Served rows count; a request without a row counts by the usage that its client saw.
+
+    Raises:
+        NotMeasurable: fewer than 95 % of the rows say how many tokens they produced.
     """
     return capture.derive(_tokens_by_attempt)
 
@@ -74,6 +77,9 @@ def tokens_by_attempt(capture: Capture) -> dict[str, int]:
 def _tokens_by_attempt(capture: Capture) -> dict[str, int]:
     joined = capture.derive(join)
     produced = capture.requests["output_tokens"].to_pylist()
+    known = sum(produced[number] is not None for number in joined.owners)
+    if known < _COVERED * len(joined.owners):
+        raise NotMeasurable(f"output_tokens is there for {known:,} of {len(joined.owners):,} requests of attempts")
     tokens: dict[str, int] = defaultdict(int)
     for number, owner in joined.owners.items():
         tokens[owner.attempt_id] += produced[number] or 0

@@ -10,7 +10,7 @@ from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics import Scope, Value, metric
 from pytest_rlserve.metrics.freshness import lags
-from pytest_rlserve.metrics.served import completed_rows, tokens_by_attempt
+from pytest_rlserve.metrics.served import column, completed_rows, tokens_by_attempt
 from pytest_rlserve.metrics.window import step_spans, window, within
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _left_out(window: Window) -> str:
 )
 def accepted_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     """Trajectories the trainer accepted, per second in which requests could be sent. The primary metric."""
-    span = window(capture, scope.skip_steps)
+    span = window(capture, scope.skip_steps, scope.span)
     accepted = len(_accepted(capture, span))
     return Value(accepted / span.open_seconds, accepted, _left_out(span))
 
@@ -63,7 +63,7 @@ def accepted_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def accepted_trajectory_wall_throughput(capture: Capture, scope: Scope) -> Value:
     """Trajectories the trainer accepted, per second on the clock."""
-    span = window(capture, scope.skip_steps)
+    span = window(capture, scope.skip_steps, scope.span)
     accepted = len(_accepted(capture, span))
     return Value(accepted / span.seconds, accepted)
 
@@ -79,7 +79,7 @@ def accepted_trajectory_wall_throughput(capture: Capture, scope: Scope) -> Value
 )
 def fresh_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     """Accepted trajectories whose lag is within the policy's `max_lag`, per second with the gate open."""
-    span = window(capture, scope.skip_steps)
+    span = window(capture, scope.skip_steps, scope.span)
     fresh = [a for a, lag in lags(capture, scope) if within(span, a.decided_at) and 0 <= lag <= scope.max_lag]
     return Value(len(fresh) / span.open_seconds, len(fresh), _left_out(span))
 
@@ -95,7 +95,7 @@ def fresh_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
     """Output tokens the trainer could use, per second with the gate open."""
-    span = window(capture, scope.skip_steps)
+    span = window(capture, scope.skip_steps, scope.span)
     accepted = _accepted(capture, span)
     tokens = tokens_by_attempt(capture)
     return Value(
@@ -114,10 +114,11 @@ def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def output_token_throughput(capture: Capture, scope: Scope) -> Value:
     """Output tokens of completed requests, accepted or not, per second with the gate open."""
-    span = window(capture, scope.skip_steps)
-    rows = completed_rows(capture).select(["ended_at", "output_tokens"]).to_pylist()
-    inside = [row["output_tokens"] or 0 for row in rows if within(span, row["ended_at"])]
-    return Value(sum(inside) / span.open_seconds, len(inside), _left_out(span))
+    span = window(capture, scope.skip_steps, scope.span)
+    rows = completed_rows(capture)
+    inside = rows.filter([within(span, ended) for ended in rows["ended_at"].to_pylist()])
+    tokens = column(inside, "output_tokens").sum()
+    return Value(float(tokens) / span.open_seconds, inside.num_rows, _left_out(span))
 
 
 @metric(
@@ -131,7 +132,7 @@ def output_token_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def request_throughput(capture: Capture, scope: Scope) -> Value:
     """Completed requests per second with the gate open."""
-    span = window(capture, scope.skip_steps)
+    span = window(capture, scope.skip_steps, scope.span)
     inside = sum(within(span, ended) for ended in completed_rows(capture)["ended_at"].to_pylist())
     return Value(inside / span.open_seconds, inside, _left_out(span))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.metrics import Scope, metric
+from pytest_rlserve.metrics.window import shut_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,14 +29,7 @@ if TYPE_CHECKING:
 )
 def update_downtime(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     """How long an update kept the gate shut, so that no request could be sent."""
-    events = capture.control_events.select(["event", "t", "update"]).sort_by("t").to_pylist()
-    shut: dict[str | None, float] = {}
-    times = []
-    for event in events:
-        if event["event"] == "gate_closed":
-            shut.setdefault(event["update"], event["t"])
-        elif event["event"] == "gate_opened" and event["update"] in shut:
-            times.append(event["t"] - shut.pop(event["update"]))
+    times = [end - start for start, end in shut_spans(capture) if math.isfinite(end)]
     if not times:
         raise NotMeasurable("no update has both a gate_closed and a gate_opened record")
     return np.array(times)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pyarrow.compute as pc
+import math
+from typing import Any
 
 from pytest_rlserve.capture import Capture, Window
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 ENOUGH_COMPLETIONS = 30
 """Fewer completions in a window say nothing about a rate."""
 
 
-def window(capture: Capture, skip_steps: int = 0) -> Window:
+def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | None = None) -> Window:
     """Return the window of a capture.
 
     With step records it runs from the first `step_started` to the last `step_finished`: trainers accept in
     bursts at step ends, so a window that cuts a step would count its work without its result. Without them it
-    runs from the first acceptance, which is not counted, to the last.
+    is the given `span`, else it runs from the first acceptance, which is not counted, to the last.
 
     Raises:
         NotMeasurable: no whole step is left, nothing was accepted, or too little was completed in it.
@@ -34,11 +30,15 @@ def window(capture: Capture, skip_steps: int = 0) -> Window:
             raise NotMeasurable(f"skip_steps = {skip_steps} leaves no step: the capture has {len(steps)}")
         start, end = kept[0][0], max(finish for _, finish in kept)
         reason = f"{len(kept)} whole steps" + (f", the first {skip_steps} left out" if skip_steps else "")
+    elif span is not None:
+        (start, end), reason = span, "as the policy gives it"
     else:
         start, end, reason = _between_acceptances(capture)
     if end <= start:
         raise NotMeasurable("the window has no length")
     found = Window(start=start, end=end, closed=tuple(_closed(capture, start, end)), reason=reason)
+    if found.open_seconds <= 0:
+        raise NotMeasurable(f"the update gate was shut during the whole window of {found.seconds:.1f} s")
     completed = sum(
         account.outcome == "completed" and within(found, account.ended_at)
         for account in capture.derive(ledger).attempts
@@ -55,28 +55,21 @@ def within(window: Window, instant: float | None) -> bool:
     return instant is not None and window.start < instant <= window.end
 
 
-def _events(capture: Capture, *names: str) -> list[dict[str, object]]:
-    events = capture.control_events
-    chosen = events.filter(pc.is_in(events["event"], value_set=_strings(names)))
-    rows: list[dict[str, object]] = chosen.select(["event", "t", "step", "update"]).sort_by("t").to_pylist()
-    return rows
-
-
-def _strings(names: Iterable[str]) -> object:
-    import pyarrow as pa
-
-    return pa.array(list(names), pa.string())
+def _events(capture: Capture, *names: str) -> list[dict[str, Any]]:
+    """Return the events of those names by time; at one instant, in the order of the names."""
+    rows: list[dict[str, Any]] = capture.control_events.select(["event", "t", "step", "update"]).to_pylist()
+    return sorted((r for r in rows if r["event"] in names), key=lambda r: (r["t"], names.index(r["event"])))
 
 
 def step_spans(capture: Capture) -> list[tuple[float, float]]:
     """Return start and finish of every step that has both, by start."""
     started: dict[object, float] = {}
     steps = []
-    for event in _events(capture, "step_started", "step_finished"):
+    for event in _events(capture, "step_finished", "step_started"):
         if event["event"] == "step_started":
-            started[event["step"]] = float(str(event["t"]))
+            started[event["step"]] = event["t"]
         elif event["step"] in started:
-            steps.append((started.pop(event["step"]), float(str(event["t"]))))
+            steps.append((started.pop(event["step"]), event["t"]))
     return sorted(steps)
 
 
@@ -95,17 +88,27 @@ def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
     )
 
 
-def _closed(capture: Capture, start: float, end: float) -> list[tuple[float, float]]:
-    """Return the spans with the gate shut, cut to the window; gates of several updates may overlap."""
+def shut_spans(capture: Capture) -> list[tuple[float, float]]:
+    """Return when each update shut the gate and opened it again, by opening; infinity if it never did."""
     spans: list[tuple[float, float]] = []
     shut: dict[object, float] = {}
-    for event in _events(capture, "gate_closed", "gate_opened"):
-        instant = float(str(event["t"]))
-        if event["event"] == "gate_closed":
-            shut.setdefault(event["update"], instant)
-        elif event["update"] in shut:
-            spans.append((shut.pop(event["update"]), instant))
-    spans += [(instant, end) for instant in shut.values()]
+    early: dict[object, float] = {}
+    for event in _events(capture, "gate_opened", "gate_closed"):
+        update, instant = event["update"], event["t"]
+        if event["event"] == "gate_opened" and update in shut:
+            spans.append((shut.pop(update), instant))
+        elif event["event"] == "gate_opened":
+            early[update] = instant
+        elif early.pop(update, None) == instant:
+            spans.append((instant, instant))
+        else:
+            shut.setdefault(update, instant)
+    return spans + [(instant, math.inf) for instant in shut.values()]
+
+
+def _closed(capture: Capture, start: float, end: float) -> list[tuple[float, float]]:
+    """Return the spans with the gate shut, cut to the window; gates of several updates may overlap."""
+    spans = shut_spans(capture)
     merged: list[tuple[float, float]] = []
     for one, other in sorted((max(a, start), min(b, end)) for a, b in spans if b > start and a < end):
         if merged and one <= merged[-1][1]:

@@ -21,14 +21,13 @@ _TRACE = "dynamo.request.trace.v1"
 
 def assemble(found: Found) -> Capture:
     """Read every file and put the tables together; rows of a second producer's shards are left out."""
-    foreign, findings = shards.inventory(
-        [file.label for file, reader in found.files if reader.name == _TRACE], found.shards
-    )
     contents = engine.run(_read, found.files)
+    traces = {content.label: content.rows for content in contents if content.format == _TRACE}
+    foreign, findings = shards.inventory(traces, found.shards)
     kept = [content for content in contents if content.label not in foreign]
     findings += [finding for content in contents for finding in content.findings]
     findings += _nothing_to_judge(kept)
-    not_read = [*found.not_read, *((label, "another producer's shard") for label in sorted(foreign))]
+    left_out = ((label, "another producer's shard" if traces[label] else "no row") for label in sorted(foreign))
     return Capture(
         name=found.name,
         manifest=found.manifest,
@@ -36,7 +35,7 @@ def assemble(found: Found) -> Capture:
             Source(path=c.label, format=c.format, rows=c.rows, whole=c.whole, digest=c.digest) for c in kept
         ),
         findings=tuple(findings),
-        not_read=tuple(not_read),
+        not_read=(*found.not_read, *left_out),
         **{name: _joined(name, kept) for name in model.TABLES},
     )
 

@@ -83,8 +83,13 @@ def read(file: File) -> Content:
     return rows.done()
 
 
+def text(value: str | float | None) -> str | None:
+    """Write an id as text. JSON knows one kind of number, so 7.0 is the id 7."""
+    return None if value is None else str(int(value)) if isinstance(value, float) else str(value)
+
+
 def _event(row: dict[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {name: None if row.get(name) is None else str(row[name]) for name in _TEXT}
+    out: dict[str, Any] = {name: text(row.get(name)) for name in _TEXT}
     out |= {name: row.get(name) for name in _OTHER}
     out["level"] = out["level"] or "attempt"
     if out["x_request_ids"] is not None:

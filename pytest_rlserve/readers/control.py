@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from pytest_rlserve.readers import Head, reader
+from pytest_rlserve.readers.attempts import text
 from pytest_rlserve.readers.jsonl import Content, File, RowReader
 
 FORMAT = "rlserve.control.v1"
@@ -30,7 +31,6 @@ Event = Literal[
     "checkpoint_restored",
     "worker_lost",
 ]
-EVENTS = frozenset(get_args(Event))
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Id = str | Whole
 Unset = msgspec.UnsetType
@@ -70,7 +70,7 @@ def recognises(head: Head) -> bool:
     """Recognise the schema's name, or an event of the list."""
     row = head.row or {}
     return str(row.get("schema", "")).startswith("rlserve.control.") or (
-        "schema" not in row and "attempt_id" not in row and row.get("event") in EVENTS
+        "schema" not in row and "attempt_id" not in row and row.get("event") in get_args(Event)
     )
 
 
@@ -86,7 +86,7 @@ def read(file: File) -> Content:
 def _event(row: dict[str, Any]) -> dict[str, Any]:
     out = dict(row)
     for name in ("run", "update", "policy_version"):
-        out[name] = None if row.get(name) is None else str(row[name])
+        out[name] = text(row.get(name))
     for name in ("worker_id", "replaced_worker_id"):
         out[name] = None if row.get(name) is None else decimal(row[name])
     if row.get("target_workers") is not None:
@@ -94,12 +94,13 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-_HEX = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})")
+_HEX = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9a-fA-F]{8,16}")
 
 
-def decimal(worker: str | int) -> str:
-    """Write a worker id in decimal: Dynamo's metrics name the same worker in hexadecimal."""
-    text = str(worker)
-    if text.isdecimal() or not (found := _HEX.fullmatch(text)):
-        return text
-    return str(int(found[1], 16))
+def decimal(worker: str | float) -> str:
+    """Write a worker id in decimal: Dynamo's metrics name the same worker in hexadecimal.
+
+    Short words such as "a" or "face" are names that somebody chose, and stay.
+    """
+    word = text(worker) or ""
+    return str(int(word, 16)) if not word.isdecimal() and _HEX.fullmatch(word) else word

@@ -86,7 +86,8 @@ def files_of(path: str | PathLike[str]) -> Found:
     document: dict[str, Any] = {}
     if (root / manifest.NAME).is_file():
         described, document = manifest.read(root / manifest.NAME)
-    known, unknown = _match(root, paths, document.get("files"))
+    # The manifest's list speaks for its whole folder; who names a file or a pattern gets just that.
+    known, unknown = _match(root, paths, document.get("files") if here.is_dir() else None)
     if not known:
         seen = ", ".join(f"{label} ({why})" for label, why in unknown[:3])
         raise UsageError(
@@ -108,6 +109,8 @@ def _match(
     if listed is not None:
         pairs = [(File(root / entry["path"], entry["path"]), READERS[entry["format"]]) for entry in listed]
         for file, _ in pairs:
+            if Path(file.label).is_absolute() or ".." in Path(file.label).parts:
+                raise UsageError(f"{root / manifest.NAME} lists {file.label}, which is outside the capture")
             if not file.path.is_file():
                 raise UsageError(f"{root / manifest.NAME} lists {file.label}, which is not there")
         return pairs, []
@@ -132,7 +135,7 @@ def _reader_of(file: File) -> Reader | str:
             return candidate
     if head.row is None and file.path.name.endswith(_ROW_LIKE):
         # An empty, torn or LFS-pointer file named like rows would vanish here; the trace reader reports it.
-        return READERS["dynamo.request.trace.v1"] if not head.start.startswith(b"{") else "no row can be decoded"
+        return READERS["dynamo.request.trace.v1"]
     return "unknown format"
 
 

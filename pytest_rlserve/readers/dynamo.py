@@ -168,16 +168,15 @@ def _request(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _payload(row: dict[str, Any], size: int) -> dict[str, Any]:
-    request = row.get("request") or row.get("payload") or {}
     return {
-        "request_id": request.get("request_id") if isinstance(request, dict) else None,
+        "request_id": row["payload"]["request_id"],
         "received_at": _seconds(row["event_time_unix_ms"]),
         "size": size,
     }
 
 
 def _tool(row: dict[str, Any]) -> dict[str, Any]:
-    tool, context = row["tool"], row.get("agent_context") or row
+    tool, context = row["tool"], row.get("agent_context") or {}
     return {
         "event": row["event_type"],
         "session_id": context.get("session_id"),

@@ -56,6 +56,9 @@ class RowReader:
         self.file, self.format, self.shape = file, format, shape
         self.content = Content(format=format, label=file.label)
         self._rows = {name: model.Rows(model.TABLES[name]) for name in tables}
+        self._reals = {
+            name: [column.name for column in model.TABLES[name] if column.type == "double"] for name in tables
+        }
         self._refused = 0
 
     def rows(self, unwrap: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -86,7 +89,7 @@ class RowReader:
         if self._refused > _EXPLAINED and last:
             more = self._refused - _EXPLAINED
             text = f"{more:,} more lines were refused, the last at line {last[0]}: {last[1]}"
-            content.findings.append(self._finding(text, count=more))
+            content.findings.append(self._finding(text, line=last[0], count=more))
         if lines.trouble:
             content.whole = False
             text = f"{lines.trouble}; {content.rows:,} whole rows were read before that"
@@ -98,6 +101,9 @@ class RowReader:
     def add(self, table: str, kind: str, line: int, row: dict[str, Any]) -> None:
         """Put one row into a table."""
         row["source"], row["line"] = self.file.label, line
+        for name in self._reals[table]:
+            if type(row.get(name)) is int:  # Arrow takes no whole number that a float cannot hold exactly
+                row[name] = float(row[name])
         self._rows[table].add(row)
         self.count(kind)
 

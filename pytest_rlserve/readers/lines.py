@@ -38,22 +38,18 @@ class Lines:
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield line numbers and lines."""
-        number, rest, first = 0, b"", True
+        number, rest = 0, b""
         for block in self._blocks():
-            if first:
-                first, block = False, block.removeprefix(_BOM)  # noqa: PLW2901 - only the first block differs
-            pieces = (rest + block).split(b"\n") if b"\n" in block else None
-            if pieces is None:
-                rest += block
-                continue
-            rest = pieces.pop()
+            *pieces, tail = block.split(b"\n")
             for piece in pieces:
                 number += 1
-                if line := piece.rstrip(b"\r").strip(b" \t"):
+                if line := _stripped(rest + piece, number):
                     yield number, line
+                rest = b""
+            rest += tail
         if rest and self.trouble:
             self.trouble += f"; line {number + 1} is incomplete and was not read"
-        elif line := rest.rstrip(b"\r").strip(b" \t"):
+        elif line := _stripped(rest, number + 1):
             yield number + 1, line
         self.digest = self._hash.hexdigest()
 
@@ -110,3 +106,9 @@ class Lines:
     def _drain(self, file: IO[bytes]) -> None:
         while self._take(file):
             pass
+
+
+def _stripped(line: bytes, number: int) -> bytes:
+    """Return the line without its CR, the white space around it, and a byte order mark before line 1."""
+    text = line.removeprefix(_BOM) if number == 1 else line
+    return text.rstrip(b"\r").strip(b" \t")

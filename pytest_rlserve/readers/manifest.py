@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import schema
 from pytest_rlserve.capture import Manifest
 from pytest_rlserve.errors import UsageError
+from pytest_rlserve.readers.rows import Refusal, decode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,11 @@ def read(path: Path) -> tuple[Manifest, dict[str, Any]]:
         UsageError: the file is not a valid manifest; the message lists every reason.
     """
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: the capture's manifest cannot be read: {error}") from None
+        document = decode(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: the capture's manifest cannot be read: {error.strerror}") from None
+    if isinstance(document, Refusal):
+        raise UsageError(f"{path}: the capture's manifest cannot be read: it {document}")
     reasons = schema.problems("rlserve.capture.v1", document)
     if reasons:
         listed = "\n  ".join(reasons)

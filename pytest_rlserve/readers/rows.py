@@ -17,6 +17,8 @@ import msgspec
 
 from pytest_rlserve import schema
 
+_FIELD = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -33,21 +35,20 @@ def decode(line: bytes) -> dict[str, Any] | Refusal:
     """Decode one JSON object strictly: finite numbers, no repeated key, well-formed text, nothing after it."""
     try:
         row = msgspec.json.decode(line)
-        if type(row) is dict and not _SPACED.search(line) and line.count(b'":') == _keys(row):
+        if type(row) is dict and not _spaced(line) and line.count(b'":') == _keys(row):
             return row
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     return _explain(line)
 
 
-_SPACED = re.compile(rb"[ \t\r]:")
+def _spaced(line: bytes) -> bool:
+    """Tell whether a key may stand apart from its colon, which would hide it from the count of keys."""
+    return b" :" in line or b"\t:" in line or b"\r:" in line
 
 
 def _keys(value: object) -> int:
-    """Count the keys of all objects inside `value`; a repeated key makes the count fall short of the text.
-
-    That needs every key's quote and colon to stand together: white space between them is for the careful path.
-    """
+    """Count the keys of all objects inside `value`; a repeated key makes the count fall short of the text."""
     if type(value) is dict:
         return len(value) + sum(_keys(v) for v in value.values() if type(v) in (dict, list))
     if type(value) is list and value and type(value[0]) in (dict, list):
@@ -65,8 +66,8 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if not _encodable(key):
             raise _BadFieldError("a field's name holds half of a surrogate pair")
         if key in row:
-            raise _BadFieldError(f"{key} given twice")
-        _sound(key, value)
+            raise _BadFieldError(f"{_named(key)} given twice")
+        _sound(_named(key), value)
         row[key] = value
     return row
 
@@ -80,6 +81,11 @@ def _sound(key: str, value: object) -> None:
     if type(value) is list:
         for item in value:
             _sound(key, item)
+
+
+def _named(key: str) -> str:
+    """Name a field as the formats name theirs; a key of another shape may itself be private text."""
+    return key if _FIELD.fullmatch(key) else "a field"
 
 
 def _encodable(text: str) -> bool:

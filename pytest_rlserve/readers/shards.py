@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import count, islice
+from typing import TYPE_CHECKING
 
 from pytest_rlserve.capture import Finding
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LISTED = 100
 _NAME = re.compile(r"(?P<prefix>.*?)(?:\.(?P<index>\d{6,}))?\.(?:jsonl|ndjson)(?P<gz>\.gz)?")
 
 
@@ -28,22 +34,26 @@ def parse(label: str) -> Shard:
     return Shard(label, found["prefix"], int(found["index"]) if found["index"] else None)
 
 
-def inventory(labels: list[str], expected: int | None) -> tuple[frozenset[str], list[Finding]]:
+def inventory(rows: Mapping[str, int], expected: int | None) -> tuple[frozenset[str], list[Finding]]:
     """Return the labels that belong to other producers, and what is wrong with the set.
 
-    The producer is the prefix with the most shards (the first by name among equals).
+    The producer is the prefix with the most shards that hold `rows` (the first by name among equals).
     """
     families: dict[str, list[Shard]] = defaultdict(list)
-    for label in labels:
+    for label in rows:
         shard = parse(label)
         families[shard.prefix].append(shard)
     if not families:
         return frozenset(), []
-    main = min(families, key=lambda prefix: (-len(families[prefix]), prefix))
+    filled = {prefix: sum(rows[shard.label] > 0 for shard in family) for prefix, family in families.items()}
+    main = min(families, key=lambda prefix: (-filled[prefix], prefix))
     findings = _gaps(families[main], expected)
     foreign = [shard.label for prefix in sorted(families) if prefix != main for shard in families[prefix]]
     for prefix in sorted(families):
-        if prefix != main:
+        if prefix != main and not filled[prefix]:
+            text = "no row could be read from it, so nothing says what it is"
+            findings += [_finding(text, severity="error", path=shard.label) for shard in families[prefix]]
+        elif prefix != main:
             text = (
                 f"a second prefix is present: {prefix!r} beside {main!r}; its rows were left out, since two "
                 f"producers' traces must not be mixed: name the files of one in the manifest, or move the others away"
@@ -64,15 +74,15 @@ def _gaps(shards: list[Shard], expected: int | None) -> list[Finding]:
     numbers = {index for index in seen if index is not None}
     prefix = shards[0].prefix
     if numbers:
-        missing = sorted(set(range(max(numbers) + 1)) - numbers)
-        if missing:
-            which = tuple(f"{index:06d}" for index in missing)
-            text = (
-                f"segment {which[0]} of {prefix!r} is missing"
-                if len(which) == 1
-                else f"segments of {prefix!r} are missing"
-            )
-            findings.append(_finding(text, ids=which, count=len(which)))
+        missing = max(numbers) + 1 - len(numbers)
+        # A number may be a date in truth, so the gaps are counted, and only the first of them are listed.
+        first = islice((index for index in count() if index not in numbers), min(missing, _LISTED))
+        which = tuple(f"{index:06d}" for index in first)
+        if missing == 1:
+            findings.append(_finding(f"segment {which[0]} of {prefix!r} is missing", ids=which))
+        elif missing:
+            text = f"{missing:,} segments of {prefix!r} are missing"
+            findings.append(_finding(text, ids=which, count=missing))
     if expected is not None and len(seen) != expected:
         findings.append(_finding(f"the manifest promises {expected} shards, {len(seen)} are there"))
     return findings

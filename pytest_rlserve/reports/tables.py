@@ -68,8 +68,21 @@ def counts(report: Row) -> Table:
     return table
 
 
+def leftovers(report: Row) -> Iterator[Cell]:
+    """Sum up in a line each what the counts leave over and which files were not read."""
+    for capture in report.get("captures", ()):
+        where = (Name(capture["name"]), ": ") if capture_column(report) else ()
+        rest = {name: some["count"] for name, some in capture.get("counts", {}).get("residuals", {}).items()}
+        if any(rest.values()):
+            parts = (part for name, count in rest.items() if count for part in (", ", Name(name), f" ({count:,})"))
+            yield (*where, "requests without a row: ", *tuple(parts)[1:])
+        if files := capture.get("not_read", ()):
+            more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+            yield (*where, "not read: ", Name(files[0]["path"]), more, f" ({files[0]['why']})")
+
+
 def residuals(report: Row) -> Iterator[Cell]:
-    """Name what the counts leave over and which files were not read."""
+    """Name, with their ids, what the counts leave over, and each file that was not read."""
     for capture in report.get("captures", ()):
         where = (Name(capture["name"]), ": ") if capture_column(report) else ()
         for name, rest in capture.get("counts", {}).get("residuals", {}).items():
@@ -109,7 +122,7 @@ def checks(report: Row, *, quiet: bool, most: int | None = None) -> Table:
 
 
 def _findings(check: Row, most: int | None) -> Iterator[Cell]:
-    findings = check.get("findings", ())
+    findings = _telling(check)
     if check.get("why") and not findings:
         yield check["why"]
     for finding in findings[:most]:
@@ -119,6 +132,13 @@ def _findings(check: Row, most: int | None) -> Iterator[Cell]:
         yield (f"{finding['message']}{times}", *_in_brackets(found), *where)
     if most is not None and len(findings) > most:
         yield f"+{len(findings) - most:,} more findings"
+
+
+def _telling(check: Row) -> list[Row]:
+    """Return the findings that explain a check's status: where it is bad, the notes beside it explain nothing."""
+    findings = list(check.get("findings", ()))
+    telling = [finding for finding in findings if finding.get("severity") != "note"]
+    return telling if check["status"] not in wording.QUIET and telling else findings
 
 
 def reasons(report: Row) -> Iterator[Cell]:

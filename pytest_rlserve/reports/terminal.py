@@ -36,7 +36,7 @@ def terminal(report: Row, *, verbose: bool = False, columns: int = 100) -> str:
     sections = [
         _verdict(report, columns),
         _counts(report, columns),
-        _lines(tables.residuals(report), columns),
+        _lines((tables.residuals if verbose else tables.leftovers)(report), columns),
         _lines(tables.evidence(report), columns) if verbose else "",
         _checks(report, columns, verbose),
         _lines(tables.reasons(report), columns),
@@ -47,9 +47,14 @@ def terminal(report: Row, *, verbose: bool = False, columns: int = 100) -> str:
         _metrics(report, columns, verbose),
         _not_run(report, columns, verbose),
         _grid(tables.baseline_changes(report), columns, (1,)),
-        _grid(tables.why(report), columns),
+        _grid(tables.why(report), columns) if verbose or _moved(report) else "",
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _moved(report: Row) -> bool:
+    """Tell whether any metric is worth explaining."""
+    return any(row["verdict"] not in ("unchanged", "no_baseline") for row in report.get("comparisons", ()))
 
 
 def _text(cell: tables.Cell) -> str:
@@ -160,17 +165,20 @@ def _count_table(captures: Sequence[Row]) -> str:
 
 
 def _checks(report: Row, columns: int, verbose: bool) -> str:
+    """Print a line for each check, and below it what it found."""
     most = None if verbose else FEW_FINDINGS
-    table = tables.checks(report, quiet=False, most=most)
+    rows = tables.checks(report, quiet=False, most=most).rows
     if verbose:
-        table = _both(table, tables.checks(report, quiet=True))
+        rows = [*rows, *tables.checks(report, quiet=True).rows]
+    lines: list[str] = []
     above: tuple[tables.Cell, ...] = ()
-    rows = []
-    for row in table.rows:
-        same = row[:-1] == above[:-1]
-        rows.append((*("" for _ in row[:-1]), row[-1]) if same else row)
-        above = row
-    return _grid(tables.Table(table.title, table.headers, table.align, rows), columns)
+    for *start, found in rows:
+        if tuple(start) != above:
+            lines.append(clamp("  ".join(map(_text, start)), columns))
+            above = tuple(start)
+        if found:
+            lines.append(textwrap.indent(_wrap(_text(found), columns - 4), "    "))
+    return "\n".join(lines)
 
 
 def _comparisons(report: Row, columns: int) -> str:

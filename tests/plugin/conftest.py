@@ -1,4 +1,4 @@
-"""Projects to run the plugin in: captures written by hand or recorded, baselines of them, and pytest itself."""
+"""Projects to run the plugin in: captures written by hand, baselines of them, and pytest itself."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import itertools
 import json
 import re
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import scipy.special  # noqa: F401 - see below
+from plugin.projects import RECORDED
 from plugin.rollout import FIRST_START, write_rollout
 
 import pytest_rlserve.controller
 import pytest_rlserve.engine.share
 import pytest_rlserve.fixtures
+import pytest_rlserve.gate.selftest
 import pytest_rlserve.readers.assemble
 import pytest_rlserve.readers.discover
 import pytest_rlserve.suite  # noqa: F401
@@ -28,40 +29,38 @@ from pytest_rlserve.readers import READERS, open_capture
 from pytest_rlserve.reports import REPORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
+
+    from plugin.projects import Plain, ReadReport, Run, Write
 
 # A run inside this process forgets the modules it imported, and numpy and pyarrow must not be imported twice.
 for registry in (CHECKS, METRICS, READERS, REPORTS):
     list(registry)
 
-RECORDED = Path(__file__).parents[1] / "data" / "captures"
-"""Captures recorded from a real Dynamo."""
-PRIMARY = "accepted_trajectory_throughput"
-
-Run = "Callable[..., pytest.RunResult]"
+_QUICKLY = ("-p", "no:hypothesispytest", "-p", "no:benchmark")
 
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither CI nor the surrounding run's options reach the projects."""
+    """Keep CI and the surrounding run's options from the projects."""
     for name in ("CI", "PYTEST_ADDOPTS", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def run(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
+def run(pytester: pytest.Pytester) -> Run:
     """Run pytest in the project, inside this process: ``run("--rl-trace=run-1", "-n", 2)``."""
 
     def in_process(*args: object) -> pytest.RunResult:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # the surrounding run makes errors of them
-            return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:benchmark", *map(str, args))
+            return pytester.runpytest_inprocess(*_QUICKLY, *map(str, args))
 
     return in_process
 
 
 @pytest.fixture
-def capture(pytester: pytest.Pytester) -> Callable[..., Path]:
+def capture(pytester: pytest.Pytester) -> Write:
     """Write a capture into the project: ``capture("run-1", rate=9.5)``; see `write_rollout`."""
     starts = itertools.count(FIRST_START, 1000.0)
 
@@ -72,7 +71,7 @@ def capture(pytester: pytest.Pytester) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def baseline(pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def baseline(pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory) -> Write:
     """Store a baseline of one run for each rate: ``baseline(10.0, 10.1, 9.9)``; all runs are of job "job-a"."""
 
     def store(*rates: float, folder: str = "baselines", policy: Policy | None = None, **figures: Any) -> Path:
@@ -81,9 +80,8 @@ def baseline(pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
             open_capture(write_rollout(home / f"base-{n}", rate=rate, start=1000.0 + 1000.0 * n, **figures))
             for n, rate in enumerate(rates)
         ]
-        gate = Gate(
-            captures=captures, policy=policy or Policy(), folder=pytester.path / folder, update=Update(wanted=True)
-        )
+        wanted = Update(wanted=True)
+        gate = Gate(captures=captures, policy=policy or Policy(), folder=pytester.path / folder, update=wanted)
         assert refresh.refresh(gate).written
         return gate.baseline_path()
 
@@ -91,27 +89,32 @@ def baseline(pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def three_runs(baseline: Callable[..., Path]) -> Path:
-    """A baseline of three runs around 10 accepted attempts a second."""
+def three_runs(baseline: Write) -> Path:
+    """Store a baseline of three runs around 10 accepted attempts a second."""
     return baseline(10.0, 10.1, 9.9)
 
 
 @pytest.fixture
-def plain(pytester: pytest.Pytester) -> Callable[[pytest.RunResult], str]:
-    """Return what a run printed, for a golden file: without times, paths of this machine and versions."""
+def messages(pytester: pytest.Pytester) -> Plain:
+    """Return what a run with ``-q --no-header`` says up to its verdict, the same on every machine."""
 
-    def normalised(result: pytest.RunResult) -> str:
-        text = "\n".join([*result.outlines, *result.errlines]).replace(str(pytester.path), "PROJECT")
-        text = re.sub(r"(?m)^(platform|plugins:|rootdir:|configfile:).*\n", "", text)
-        text = text.replace(str(RECORDED), "RECORDED")
-        return re.sub(r"in \d+\.\d+s( \(.*\))?", "in TIME", text).strip() + "\n"
+    def plain(result: pytest.RunResult) -> str:
+        lines = [line.replace(str(pytester.path), "PROJECT").replace(str(RECORDED), "RECORDED") for line in
+                 (*result.outlines, *result.errlines)]
+        section = next((n for n, line in enumerate(lines) if re.fullmatch("=+ rlserve =+", line)), None)
+        if section is not None:
+            verdict = next(line for line in lines[section + 1 :] if line)
+            summary = [n for n, line in enumerate(lines) if "short test summary info" in line]
+            lines = [*lines[: section + 1], verdict, *lines[summary[0] if summary else -1 :]]
+        text = "\n".join(lines).strip() + "\n"
+        return re.sub(r"in \d+\.\d+s", "in TIME", text)
 
-    return normalised
+    return plain
 
 
 @pytest.fixture
-def report_of(pytester: pytest.Pytester) -> Callable[..., dict[str, Any]]:
-    """Read the JSON report of a run."""
+def report_of(pytester: pytest.Pytester) -> ReadReport:
+    """Read the JSON report that a run has written to ``report.json``."""
 
     def read(path: str = "report.json") -> dict[str, Any]:
         document: dict[str, Any] = json.loads((pytester.path / path).read_text())

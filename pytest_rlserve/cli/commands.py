@@ -1,0 +1,144 @@
+"""What the commands do. Each takes the parsed arguments and returns the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.errors import EvidenceError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.gate.policy import Policy
+    from pytest_rlserve.gate.verdicts import Gate
+
+GOOD, BAD, WRONG = 0, 1, 2
+
+
+def policy_of(given: str | None) -> Policy:
+    """Read the policy that was named, else the one that lies here, else take the defaults."""
+    from pytest_rlserve.gate.policy import Policy
+    from pytest_rlserve.gate.policy_file import has_policy, load
+
+    if given:
+        return load(Path(given))
+    if Path("rlserve.toml").is_file():
+        return load(Path("rlserve.toml"))
+    return load(Path("pyproject.toml")) if has_policy(Path("pyproject.toml")) else Policy()
+
+
+def captures_of(paths: Sequence[str]) -> list[Capture]:
+    """Read every capture that the paths name."""
+    from pytest_rlserve.readers import open_capture
+    from pytest_rlserve.readers.discover import captures_in
+
+    return [open_capture(one) for path in paths for one in captures_in(path)]
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Check captures; return 1 if any check fails."""
+    from pytest_rlserve.checks import default_checks, run_checks
+
+    policy = policy_of(arguments.policy)
+    names = arguments.only or [*default_checks(), *policy.also]
+    good = True
+    for capture in captures_of(arguments.captures):
+        for result in run_checks(capture, names=names, evidence=policy.evidence):
+            good &= result.status in ("pass", "inconclusive")
+            print(result.message())
+            for finding in result.findings:
+                if finding.severity in ("warning", "note"):
+                    print(f"  {finding.severity}: {finding}")
+    return GOOD if good else BAD
+
+
+def measure(arguments: argparse.Namespace) -> int:
+    """Print metrics of captures; return 1 if one that was named is not observable."""
+    from tabulate import tabulate
+
+    from pytest_rlserve import units
+    from pytest_rlserve.metrics import measuring
+
+    policy = policy_of(arguments.policy)
+    keys = [measuring.canonical(key) for key in arguments.metric or measuring.all_keys()]
+    captures = captures_of(arguments.captures)
+    measured = [[measuring.measure(capture, key, policy.scope) for capture in captures] for key in keys]
+    rows = [[row[0].name, *(units.show(one.value, one.unit) for one in row)] for row in measured]
+    print(tabulate(rows, ["metric", *(capture.name for capture in captures)], disable_numparse=True))
+    absent = [one for row in measured for one in row if one.value is None]
+    for one in absent:
+        print(f"{one.name} of {one.capture} is not observable: {one.why}")
+    return BAD if arguments.metric and absent else GOOD
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Judge captures under the policy and print the report; return 1 unless it passes or is inconclusive."""
+    from pytest_rlserve.gate.items import items
+    from pytest_rlserve.gate.report import build
+    from pytest_rlserve.gate.verdicts import Gate
+    from pytest_rlserve.reports import render
+
+    gate = Gate(
+        captures=captures_of(arguments.captures),
+        policy=policy_of(arguments.policy),
+        folder=Path(arguments.baseline),
+        series=arguments.series,
+    )
+    report = build(gate, [_judged(gate, kind, name) for kind, name in items(gate.policy)])
+    print(render(report, arguments.format))
+    return GOOD if report["verdict"] in ("pass", "inconclusive") else BAD
+
+
+def _judged(gate: Gate, kind: Any, name: str) -> dict[str, Any]:
+    try:
+        found = gate.judge(kind, name)
+    except EvidenceError as error:
+        print(f"rlserve: {kind}::{name}: {error}", file=sys.stderr)
+        return {
+            "kind": kind,
+            "name": name,
+            "verdict": "invalid",
+            "records": gate.evidence_records(kind, name),
+        }
+    return {"kind": kind, "name": name, "verdict": found.verdict, "records": found.records, "causes": found.causes}
+
+
+def init(arguments: argparse.Namespace) -> int:
+    """Write a starter policy."""
+    from pytest_rlserve.gate.starter import starter
+    from pytest_rlserve.readers import open_capture
+
+    text = starter(open_capture(arguments.capture))
+    if arguments.output == "-":
+        print(text, end="")
+        return GOOD
+    path = Path(arguments.output)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already: name another with --output, or '-' to print") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    print(f"{path} written; now record a baseline: pytest --rl-trace={arguments.capture} --rl-baseline-update")
+    return GOOD
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Render a JSON report."""
+    from pytest_rlserve import schema
+    from pytest_rlserve.reports import render
+
+    try:
+        document = json.loads(Path(arguments.report).read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{arguments.report} cannot be read: {error}") from None
+    if reasons := schema.problems("rlserve.report.v1", document):
+        raise UsageError(f"{arguments.report} is no report of rlserve.report.v1: {'; '.join(reasons[:3])}")
+    print(render(document, arguments.format))
+    return GOOD

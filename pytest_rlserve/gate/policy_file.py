@@ -1,0 +1,194 @@
+"""Reading a policy: `rlserve.toml`, or `[tool.rlserve]` in pyproject.toml."""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_rlserve import units
+from pytest_rlserve.checks import CHECKS, Evidence
+from pytest_rlserve.errors import UsageError, nearest
+from pytest_rlserve.gate.limits import Limit, parse_limit
+from pytest_rlserve.gate.policy import DEFAULT_GATED, PRIMARY, PRIMARY_OF_REPLAY, Policy, Waiver
+from pytest_rlserve.metrics import Scope, measuring
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DEFAULT_BY_UNIT = {"fraction": 0.02}
+_DEFAULT_CHANGE = {"p95": 0.10, "p99": 0.15, "p50": 0.10}
+_FREE: Any = "free"
+"""Marks tables whose keys are metrics, not names of ours."""
+
+_KEYS: dict[str, Any] = {
+    "series": str,
+    "kind": str,
+    "primary": str,
+    "no_baseline": str,
+    "looks": int,
+    "freshness": {"kind": str, "max_lag": (int, float)},
+    "window": {"skip_steps": int, "start": (int, float), "end": (int, float)},
+    "metrics": _FREE,
+    "limits": _FREE,
+    "evidence": {
+        "open_attempts": (int, float, str),
+        "rows_joined": (int, float, str),
+        "traceable_served": (int, float, str),
+        "also": list,
+    },
+    "waivers": list,
+}
+
+
+def load(path: Path) -> Policy:
+    """Read a policy file; a pyproject.toml is read at `[tool.rlserve]`.
+
+    Raises:
+        UsageError: the file cannot be read, or says something that this version does not know.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: the policy cannot be read: {error}") from None
+    pyproject = path.name == "pyproject.toml"
+    if pyproject:
+        document = document.get("tool", {}).get("rlserve", {})
+    try:
+        return _policy(document, path, "pyproject" if pyproject else "file")
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def has_policy(pyproject: Path) -> bool:
+    """Tell whether a pyproject.toml has a `[tool.rlserve]` table."""
+    try:
+        return "rlserve" in tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return False
+
+
+def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pyproject"]) -> Policy:
+    _check_keys(document, _KEYS, "")
+    kind: Literal["rollout", "replay"] = _choice(document, "kind", ("rollout", "replay")) or "rollout"
+    primary = measuring.canonical(document.get("primary", PRIMARY_OF_REPLAY if kind == "replay" else PRIMARY))
+    limits = [parse_limit(key, text) for key, text in document.get("limits", {}).items()]
+    evidence = document.get("evidence", {})
+    also = tuple(evidence.get("also", ()))
+    for name in also:
+        CHECKS[name]
+    return Policy(
+        path=path,
+        origin=origin,
+        series=document.get("series"),
+        kind=kind,
+        primary=primary,
+        no_baseline=_choice(document, "no_baseline", ("fail", "skip")),
+        scope=_scope(document, limits),
+        evidence=Evidence(
+            open_attempts=_amount(evidence, "open_attempts", 0),
+            rows_joined=_amount(evidence, "rows_joined", 0.999),
+            traceable_served=_amount(evidence, "traceable_served", 0.999),
+        ),
+        also=also,
+        gated=_gated(document.get("metrics"), primary, kind),
+        limits={limit.metric: limit for limit in limits},
+        looks=_looks(document),
+        waivers=tuple(_waiver(entry) for entry in document.get("waivers", ())),
+    )
+
+
+def _check_keys(table: dict[str, Any], known: dict[str, Any], where: str) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise UsageError(f"unknown key {where + key!r}{nearest(key, known)}")
+        wanted = known[key]
+        if wanted is _FREE or isinstance(wanted, dict):
+            if not isinstance(value, dict):
+                raise UsageError(f"{where + key} must be a table")
+            if wanted is not _FREE:
+                _check_keys(value, wanted, f"{where}{key}.")
+        elif not isinstance(value, wanted) or isinstance(value, bool):
+            kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+            raise UsageError(
+                f"{where + key} must be {' or '.join(k.__name__ for k in kinds)}, is {type(value).__name__}"
+            )
+
+
+def _choice(table: dict[str, Any], key: str, allowed: tuple[str, ...]) -> Any:
+    value = table.get(key)
+    if value is not None and value not in allowed:
+        raise UsageError(
+            f"{key} must be {' or '.join(map(repr, allowed))}, is {value!r}{nearest(str(value), allowed)}"
+        )
+    return value
+
+
+def _looks(document: dict[str, Any]) -> int:
+    looks: int = document.get("looks", 1)
+    if looks not in (1, 2):
+        raise UsageError(
+            f"looks must be 1 or 2, is {looks}: every look costs certainty, and a third is not planned for"
+        )
+    return looks
+
+
+def _amount(table: dict[str, Any], key: str, default: float) -> float:
+    """Read a number or share, perhaps written as a limit (">= 0.999")."""
+    value = table.get(key, default)
+    if isinstance(value, str):
+        return units.parse(value.lstrip("<>= "), "fraction" if "%" in value or "." in value else "count")
+    return float(value)
+
+
+def _scope(document: dict[str, Any], limits: list[Limit]) -> Scope:
+    freshness = document.get("freshness", {})
+    kind = _choice(freshness, "kind", ("start", "end", "worst", "token_mean"))
+    window = document.get("window", {})
+    skip, start, end = window.get("skip_steps", 0), window.get("start"), window.get("end")
+    if skip < 0:
+        raise UsageError("window.skip_steps must not be negative")
+    if (start is None) != (end is None) or (start is not None and end <= start):
+        raise UsageError("window.start and window.end go together, in seconds since the Unix epoch, the end later")
+    return Scope(
+        skip_steps=skip,
+        span=None if start is None else (float(start), float(end)),
+        freshness=kind or "start",
+        max_lag=freshness.get("max_lag", 1),
+        budgets={
+            limit.metric.partition(".")[0]: limit.value for limit in limits if limit.upper and limit.unit == "s"
+        },
+    )
+
+
+def _gated(table: dict[str, Any] | None, primary: str, kind: str) -> dict[str, float]:
+    if table is None and kind == "replay":
+        return {primary: _default_change(primary)}
+    if table is None:
+        rest = {key: allowed for key, allowed in DEFAULT_GATED.items() if key not in (PRIMARY, primary)}
+        return {primary: _default_change(primary), **rest}
+    gated = {primary: _default_change(primary)}
+    for name, rule in table.items():
+        if not isinstance(rule, dict):
+            raise UsageError(f"metrics.{name} must be a table, e.g. [metrics.{name}] with regression = '5%'")
+        _check_keys(rule, {"regression": (str, int, float)}, f"metrics.{name}.")
+        key = measuring.canonical(name)
+        gated[key] = units.parse(rule["regression"], "fraction") if "regression" in rule else _default_change(key)
+        if not 0 < gated[key] < 1:
+            raise UsageError(f"metrics.{name}.regression must lie between 0 and 1, is {gated[key]:g}")
+    return gated
+
+
+def _default_change(key: str) -> float:
+    found, statistic = measuring.resolve(key)
+    if key in DEFAULT_GATED:
+        return DEFAULT_GATED[key]
+    return _DEFAULT_BY_UNIT.get(found.unit, _DEFAULT_CHANGE.get(statistic, 0.05))
+
+
+def _waiver(entry: dict[str, Any]) -> Waiver:
+    _check_keys(entry, {"metric": str, "until": datetime.date, "owner": str, "reason": str}, "waivers.")
+    missing = [key for key in ("metric", "until", "owner", "reason") if not entry.get(key)]
+    if missing:
+        raise UsageError(f"a waiver needs {', '.join(missing)}: who answers for it, until when, and why")
+    return Waiver(**{**entry, "metric": measuring.canonical(entry["metric"])})

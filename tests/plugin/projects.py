@@ -1,0 +1,44 @@
+"""What tests of the plugin say again and again: where recorded captures lie, what runs are, what they printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORDED = Path(__file__).parents[1] / "data" / "captures"
+"""Captures recorded from a real Dynamo."""
+PRIMARY = "accepted_trajectory_throughput"
+CHECKS = ["requests_are_unique", "rows_fit_schema", "shards_are_whole", "attempts_reconcile", "requests_are_joined"]
+"""The checks of the default policy, in order."""
+ITEMS = [*(f"checks::{name}" for name in CHECKS), f"metrics::{PRIMARY}", "metrics::update_downtime"]
+"""What the default policy has judged."""
+
+Run = Callable[..., pytest.RunResult]
+Write = Callable[..., Path]
+ReadReport = Callable[..., dict[str, Any]]
+Plain = Callable[[pytest.RunResult], str]
+
+both_ways = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+"""The test runs without and with xdist."""
+
+
+def outcomes(result: pytest.RunResult) -> dict[str, int]:
+    """Return the counts of the last line but warnings."""
+    counts = result.parseoutcomes()
+    return {name: count for name, count in counts.items() if name != "warnings"}
+
+
+def ids(result: pytest.RunResult) -> list[str]:
+    """Return the node ids that ``--collect-only -q`` lists."""
+    return [line for line in result.outlines if "::" in line]
+
+
+def error_lines(result: pytest.RunResult) -> list[str]:
+    """Return what wrong use printed, having made sure that it was no traceback."""
+    printed = "\n".join([*result.outlines, *result.errlines])
+    assert "Traceback" not in printed
+    assert "INTERNALERROR" not in printed
+    return [line for line in result.errlines if line]
