@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 Severity = Literal["error", "failure", "warning", "note"]
 """error: the evidence is broken · failure: a check does not hold · warning and note: worth knowing."""
 
+AXES = (
+    "dispatched",
+    "completed",
+    "canceled",
+    "failed",
+    "retried",
+    "accepted",
+    "rejected",
+    "policy",
+    "tokens",
+    "requests",
+    "steps",
+    "updates",
+)
+"""What a source may be able to tell. A count on an axis that no source covers is unknown, never 0."""
 _SHOWN_IDS = 5
 T = TypeVar("T")
 
@@ -58,6 +73,8 @@ class Source:
     """False if the file was cut off or its rest could not be read."""
     digest: str
     """SHA-256 of the file's bytes, in hexadecimal."""
+    covers: tuple[str, ...] = ()
+    """What this format can tell of attempts and serving, by the names of `AXES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +151,10 @@ class Capture:
 
         whole = hashlib.sha256("\n".join(sorted(source.digest for source in self.sources)).encode())
         return f"sha256:{whole.hexdigest()}"
+
+    def covers(self, axis: str) -> bool:
+        """Tell whether any source of the capture can speak of that axis."""
+        return any(axis in source.covers for source in self.sources)
 
     def has(self, table: str) -> bool:
         """Tell whether that table holds any row."""

@@ -9,11 +9,12 @@ Contradictions are never resolved silently: the first word stands, and the secon
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_rlserve.capture import Finding
+from pytest_rlserve.capture import AXES, Finding
 from pytest_rlserve.model import ATTEMPT_EVENTS
 
 if TYPE_CHECKING:
@@ -69,12 +70,12 @@ class Account:
 class Counts:
     """The algebra of one level. A field is None where no source covers it."""
 
-    dispatched: int
-    completed: int
-    canceled: int
-    failed: int
-    open: int
-    retried: int
+    dispatched: int | None
+    completed: int | None
+    canceled: int | None
+    failed: int | None
+    open: int | None
+    retried: int | None
     accepted: int | None = None
     rejected: int | None = None
     pending: int | None = None
@@ -87,6 +88,8 @@ class Ledger:
     attempts: tuple[Account, ...]
     requests: tuple[Account, ...]
     findings: tuple[Finding, ...]
+    covers: frozenset[str] = frozenset(AXES)
+    """What the sources of the events can tell."""
 
     def counts(self, level: Level) -> Counts | None:
         """Count one level, or return None if no event of that level was recorded."""
@@ -95,26 +98,37 @@ class Ledger:
             return None
         ended = Counter(account.outcome for account in accounts)
         decided = Counter(account.acceptance for account in accounts if account.outcome == "completed")
-        covered = level == "attempt" and bool(decided["accepted"] or decided["rejected"])
+        decides = level == "attempt" and bool(decided["accepted"] or decided["rejected"])
+
+        def known(count: int, *axes: str) -> int | None:
+            return count if self.covers.issuperset(axes) else None
+
         return Counts(
-            dispatched=len(accounts),
-            completed=ended["completed"],
-            canceled=ended["canceled"],
-            failed=ended["failed"],
-            open=ended[None],
-            retried=sum(account.retried for account in accounts),
-            accepted=decided["accepted"] if covered else None,
-            rejected=decided["rejected"] if covered else None,
-            pending=decided[None] if covered else None,
+            dispatched=known(len(accounts), "dispatched"),
+            completed=known(ended["completed"], "completed"),
+            canceled=known(ended["canceled"], "canceled"),
+            failed=known(ended["failed"], "failed"),
+            open=known(ended[None], "dispatched", *OUTCOMES),
+            retried=known(sum(account.retried for account in accounts), "retried"),
+            accepted=known(decided["accepted"], "accepted") if decides else None,
+            rejected=known(decided["rejected"], "rejected") if decides else None,
+            pending=known(decided[None], "completed", *_DECISIONS) if decides else None,
         )
 
 
 def ledger(capture: Capture) -> Ledger:
     """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``."""
     events = capture.attempt_events.to_pylist()
-    events.sort(key=lambda e: (e["t"], _ORDER[e["event"]], e["attempt_id"], e["x_request_id"] or ""))
+    events.sort(
+        key=lambda e: (
+            -math.inf if e["t"] is None else e["t"],
+            _ORDER[e["event"]],
+            e["attempt_id"],
+            e["x_request_id"] or "",
+        )
+    )
     _complete_runs(events)
-    fold = _Fold()
+    fold = _Fold({source.path: frozenset(source.covers) for source in capture.sources})
     for event in events:
         fold.take(event)
     return fold.close()
@@ -134,7 +148,8 @@ def _complete_runs(events: list[dict[str, Any]]) -> None:
 class _Fold:
     """The state of the fold: accounts by key, in the order in which they were dispatched."""
 
-    def __init__(self) -> None:
+    def __init__(self, covers: dict[str, frozenset[str]]) -> None:
+        self._covers = covers
         self._accounts: dict[_Key, list[Account]] = {}
         self._findings: list[Finding] = []
         self._retried: dict[_Key, list[dict[str, Any]]] = defaultdict(list)
@@ -155,10 +170,18 @@ class _Fold:
             accounts.append(self._opened(event, key))
             return
         account = _waiting(accounts, kind)
+        if account is None and not self._told(event, "dispatched"):
+            account = self._opened({**event, "t": None}, key)  # its source never tells of dispatches
+            accounts.append(account)
         if account is None:
             self._contradict(event, f"{kind} {_what(event)}, which was never dispatched or has already ended")
             return
         self._settle(account, event)
+
+    def _told(self, event: dict[str, Any], axis: str) -> bool:
+        """Tell whether the source of an event speaks of that axis; a table without sources speaks of all."""
+        covers = self._covers.get(event["source"])
+        return covers is None or axis in covers
 
     def _opened(self, event: dict[str, Any], key: _Key) -> Account:
         account = Account(
@@ -186,6 +209,8 @@ class _Fold:
                 word = "twice" if account.acceptance == kind else f"both {account.acceptance} and"
                 self._contradict(event, f"{_what(event)} was {word} {kind}")
                 return
+            if account.outcome is None and not self._told(event, "completed"):
+                account.outcome = "completed"  # what was decided on had completed, though nobody said when
             if account.outcome != "completed":
                 state = account.outcome or "still open"
                 self._contradict(event, f"{_what(event)} was {kind} although it was {state}, not completed")
@@ -209,7 +234,8 @@ class _Fold:
         accounts.sort(key=lambda account: (account.dispatched_at or 0.0, account.name))
         attempts = tuple(account for account in accounts if account.level == "attempt")
         requests = tuple(account for account in accounts if account.level == "request")
-        return Ledger(attempts, requests, (*self._findings, *_accepted_twice(attempts)))
+        covers = frozenset().union(*self._covers.values()) if self._covers else frozenset(AXES)
+        return Ledger(attempts, requests, (*self._findings, *_accepted_twice(attempts)), covers)
 
 
 def _waiting(accounts: list[Account], kind: str) -> Account | None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+from io import FileIO
 from pathlib import Path
 from uuid import UUID
 
@@ -170,19 +171,25 @@ def test_closing_while_others_emit_loses_nothing_and_tears_no_line(path: Path) -
 
 
 def test_a_file_has_one_writer_at_a_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = threading.Event()
-    open_file = recorder._Writer._open
+    disk, opened = threading.Event(), threading.Event()
+    open_file, close_file = recorder._Writer._open, recorder._Writer._close
+
+    def slow_close(self: recorder._Writer) -> None:
+        disk.wait(10)
+        close_file(self)
+
+    def watched_open(self: recorder._Writer) -> FileIO:
+        opened.set()
+        return open_file(self)
+
+    monkeypatch.setattr(recorder._Writer, "_close", slow_close)
     rec = AttemptRecorder(path)
     rec.emit("dispatched", attempt_id="first")
-    while not path.exists():
-        time.sleep(0.001)
-    monkeypatch.setattr(recorder._Writer, "_close", lambda self: disk.wait(10))
     closing = threading.Thread(target=rec.close)
     closing.start()
-    while rec._writer is not None:
+    while rec._writer is not None or not path.exists():
         time.sleep(0.001)
-    opened = threading.Event()
-    monkeypatch.setattr(recorder._Writer, "_open", lambda self: opened.set() or open_file(self))
+    monkeypatch.setattr(recorder._Writer, "_open", watched_open)
     rec.emit("dispatched", attempt_id="second")
     assert not opened.wait(0.1)
     disk.set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.joins import join
-from pytest_rlserve.ledger import Account, ledger
+from pytest_rlserve.ledger import OUTCOMES, Account, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,11 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
         why = "no source records attempts: write rlserve.attempt.v1 (pytest_rlserve.AttemptRecorder) beside the trace"
         return Outcome(observed=0, of=0, noun=noun, inconclusive=why)
     findings = list(accounts.findings)
+    missing = [axis for axis in ("dispatched", *OUTCOMES) if axis not in accounts.covers]
+    if missing:
+        formats = sorted({source.format for source in capture.sources if "requests" not in source.covers})
+        why = f"{', '.join(formats)} cannot tell which attempts were {' or '.join(missing)}; pytest_rlserve.AttemptRecorder can"
+        return Outcome(observed=0, of=len(own), noun=noun, findings=findings, inconclusive=why)
     for level, some in (("attempt", accounts.attempts), ("request", accounts.requests)):
         findings += _open(level, [account for account in some if account.outcome is None], len(some), evidence)
     findings += _served_twice(capture, capture.derive(join))

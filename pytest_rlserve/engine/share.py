@@ -42,7 +42,7 @@ def load(folder: Path) -> Capture:
     return Capture(
         name=rest["name"],
         manifest=Manifest(**rest["manifest"]),
-        sources=tuple(Source(**source) for source in rest["sources"]),
+        sources=tuple(Source(**{**source, "covers": tuple(source["covers"])}) for source in rest["sources"]),
         findings=tuple(Finding(**{**finding, "ids": tuple(finding["ids"])}) for finding in rest["findings"]),
         not_read=tuple((path, why) for path, why in rest["not_read"]),
         **tables,

@@ -24,9 +24,9 @@ def _counts(capture: Capture) -> Counts:
     return counts
 
 
-def _share(part: int | None, whole: int, what: str) -> Value:
-    if part is None:
-        raise NotMeasurable("the source does not record the trainer's decisions")
+def _share(part: int | None, whole: int | None, what: str) -> Value:
+    if part is None or whole is None:
+        raise NotMeasurable(f"no source records {what} attempts and what became of them")
     if not whole:
         raise NotMeasurable(f"there are no {what} attempts")
     return Value(part / whole, whole)

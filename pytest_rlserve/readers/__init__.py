@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from os import PathLike
 
     from pytest_rlserve.capture import Capture
@@ -34,6 +34,7 @@ class Reader:
 
     name: str
     recognises: Callable[[Head], bool]
+    covers: tuple[str, ...]
     reads: Callable[[File], Content] | None = None
 
     def read(self, func: Callable[[File], Content]) -> Callable[[File], Content]:
@@ -45,11 +46,16 @@ class Reader:
 READERS: Registry[Reader] = Registry("reader", "pytest_rlserve.readers")
 
 
-def reader(name: str) -> Callable[[Callable[[Head], bool]], Reader]:
-    """Register a reader for the format `name`; the decorated function recognises a file of it."""
+def reader(name: str, *, covers: Iterable[str]) -> Callable[[Callable[[Head], bool]], Reader]:
+    """Register a reader for the format `name`; the decorated function recognises a file of it.
+
+    Args:
+        name: the format, as reports and manifests call it.
+        covers: what a file of this format can tell, of `capture.AXES`; anything else counts as unknown.
+    """
 
     def register(func: Callable[[Head], bool]) -> Reader:
-        new = Reader(name, func)
+        new = Reader(name, func, tuple(covers))
         READERS.add(name, new, home=func.__module__)
         return new
 

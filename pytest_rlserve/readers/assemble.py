@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pytest_rlserve import engine, model
 from pytest_rlserve.capture import Capture, Finding, Source
-from pytest_rlserve.readers import shards
+from pytest_rlserve.readers import READERS, shards
 
 if TYPE_CHECKING:
     from pytest_rlserve.readers import Reader
@@ -32,7 +32,15 @@ def assemble(found: Found) -> Capture:
         name=found.name,
         manifest=found.manifest,
         sources=tuple(
-            Source(path=c.label, format=c.format, rows=c.rows, whole=c.whole, digest=c.digest) for c in kept
+            Source(
+                path=c.label,
+                format=c.format,
+                rows=c.rows,
+                whole=c.whole,
+                digest=c.digest,
+                covers=READERS[c.format].covers,
+            )
+            for c in kept
         ),
         findings=tuple(findings),
         not_read=(*found.not_read, *left_out),

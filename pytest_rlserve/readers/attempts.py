@@ -65,7 +65,10 @@ _TEXT = [field.name for field in ATTEMPT_EVENTS if field.type == "string" and fi
 _OTHER = [field.name for field in ATTEMPT_EVENTS if field.name not in (*_TEXT, "source", "line")]
 
 
-@reader(FORMAT)
+@reader(
+    FORMAT,
+    covers=("dispatched", "completed", "canceled", "failed", "retried", "accepted", "rejected", "policy", "tokens"),
+)
 def recognises(head: Head) -> bool:
     """Recognise the schema's name, or an event that names an attempt."""
     row = head.row or {}

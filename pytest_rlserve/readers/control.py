@@ -65,7 +65,7 @@ class ControlEvent(msgspec.Struct, gc=False):
             raise ValueError("step is missing")
 
 
-@reader(FORMAT)
+@reader(FORMAT, covers=("steps", "updates", "policy"))
 def recognises(head: Head) -> bool:
     """Recognise the schema's name, or an event of the list."""
     row = head.row or {}

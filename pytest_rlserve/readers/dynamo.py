@@ -103,7 +103,7 @@ def unwrap(row: dict[str, Any]) -> dict[str, Any]:
     return inner if isinstance(inner, dict) else row
 
 
-@reader(FORMAT)
+@reader(FORMAT, covers=("requests", "tokens"))
 def recognises(head: Head) -> bool:
     """Recognise the schema's name in the first row, or a shard's usual file name."""
     row = unwrap(head.row or {})
