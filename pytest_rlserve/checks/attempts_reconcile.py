@@ -36,7 +36,8 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
     missing = [axis for axis in ("dispatched", *OUTCOMES) if axis not in accounts.covers]
     if missing:
         formats = sorted({source.format for source in capture.sources if "requests" not in source.covers})
-        why = f"{', '.join(formats)} cannot tell which attempts were {' or '.join(missing)}; pytest_rlserve.AttemptRecorder can"
+        untold = " or ".join(missing)
+        why = f"{', '.join(formats)} cannot tell which attempts were {untold}; pytest_rlserve.AttemptRecorder can"
         return Outcome(observed=0, of=len(own), noun=noun, findings=findings, inconclusive=why)
     for level, some in (("attempt", accounts.attempts), ("request", accounts.requests)):
         findings += _open(level, [account for account in some if account.outcome is None], len(some), evidence)
