@@ -8,14 +8,17 @@ import sys
 import threading
 import time
 import warnings
-from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
 
 from pytest_rlserve import recorder
 from pytest_rlserve.recorder import AttemptRecorder, ControlRecorder
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 # From Python 3.12 on a fork beside any thread warns; here it is what the test is about.
 forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

@@ -62,10 +62,9 @@ class Answer:
         return (time.perf_counter() - self._begun) * 1000
 
 
-async def ask(http: aiohttp.ClientSession, question: Question, *, request_id: str, session_id: str) -> Answer:
+async def ask(http: aiohttp.ClientSession, question: Question, headers: dict[str, str]) -> Answer:
     """Send one request and follow its stream to the end or until the client leaves."""
     answer = Answer()
-    headers = {"x-request-id": request_id, "x-dynamo-session-id": session_id}
     body = {"model": question.model, "messages": question.messages, "max_tokens": question.max_tokens}
     body |= {"n": question.n, "stream": True, "stream_options": {"include_usage": True}}
     try:

@@ -10,11 +10,14 @@ import argparse
 import asyncio
 import importlib.util
 import json
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import loopback
 from dynamo_stack import BLOCK_SIZE, DECODE_SPEEDUP, MODEL, Stack
 from rollout_client import Rollouts, Workload
 
@@ -75,6 +78,8 @@ def main() -> None:
     parser.add_argument("--series", default="tiny-qwen2-e2e")
     parser.add_argument("--job", help="runs of one job share their luck and count once")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leave through the blocks that stop Dynamo
+    loopback.enter()
     arguments.out.mkdir(parents=True)
     workload = Workload()
     counts = asyncio.run(record(arguments.out, arguments.workers, workload))

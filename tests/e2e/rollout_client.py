@@ -134,6 +134,7 @@ class Rollouts:
         """Try until an attempt completes or is canceled; a failed one is retried once, as a new attempt."""
         name = f"s{step}-g{group}-n{sample}"
         tags = {"step": step, "group_id": f"s{step}-g{group}", "sample_id": name, "target_policy": self.policy}
+        tags["parent_session_id"] = tags["group_id"]  # the primer's session, so that the parent has a row too
         fault = (group * self.workload.samples + sample) % 16
         for retry in range(2):
             mine: Tags = {**tags, "attempt_id": f"{name}-a{retry}", "session_id": f"{name}-a{retry}"}
@@ -184,7 +185,10 @@ class Rollouts:
     async def _ask(self, tags: Tags, name: str, question: Question) -> Answer:
         tags = {**tags, "level": "request", "x_request_id": name}
         self._tell("dispatched", **tags, n=question.n)
-        answer = await ask(self._http, question, request_id=name, session_id=tags["session_id"])
+        headers = {"x-request-id": name, "x-dynamo-session-id": tags["session_id"]}
+        if "parent_session_id" in tags:
+            headers["x-dynamo-parent-session-id"] = tags["parent_session_id"]
+        answer = await ask(self._http, question, headers)
         self._tell(answer.outcome, **tags, **answer.seen, reason=answer.reason)
         return answer
 
