@@ -34,6 +34,8 @@ _FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.
 _FILE = re.compile(r"# (?P<name>[\w./-]+\.(?:py|toml|ini))")
 _TIMES = re.compile(r"in \d+\.\d\ds( \(\d+:\d\d:\d\d\))?")
 _SECONDS = 120
+# The test extra's other plugins show nothing here, and take as long to load as all the rest.
+_WITHOUT = " ".join(f"-p no:{name}" for name in ("benchmark", "datadir", "hypothesispytest", "regressions", "xdist"))
 
 
 @dataclass(slots=True)
@@ -91,7 +93,8 @@ class _Shell:
         self._place = scratch / "pwd"
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "CI", "GITHUB"))}
         path = f"{Path(sys.executable).parent}{os.pathsep}{clean.get('PATH', '')}"
-        self._environment = {**clean, "PATH": path, "COLUMNS": "100", "LC_ALL": "C.UTF-8", "PY_COLORS": "0"}
+        shown = {"COLUMNS": "100", "LC_ALL": "C.UTF-8", "PY_COLORS": "0"}
+        self._environment = {**clean, "PATH": path, **shown, "PYTEST_ADDOPTS": _WITHOUT}
 
     def run(self, command: str) -> list[str]:
         script = f'(exit {self._status})\n{command}\nstatus=$?; pwd > "{self._place}"; exit $status'
@@ -110,6 +113,12 @@ class _Shell:
         if self._place.exists():
             self.here = Path(self._place.read_text().rstrip("\n"))
         return [line.rstrip() for line in done.stdout.rstrip().split("\n")] if done.stdout.strip() else []
+
+
+def difference(command: Command) -> str:
+    """Return what would have to change on the page, as a diff."""
+    lines = difflib.unified_diff(command.shown, _refreshed(command), "shown", "came out", lineterm="")
+    return "\n".join(lines)
 
 
 def _commands(body: str, line: int) -> Iterator[Command]:
@@ -169,12 +178,16 @@ def main() -> int:
     status = 0
     for page in arguments.pages or PAGES:
         rewrite: list[str] = []
+        crashed = False
         for command in run(page, rewrite):
+            crashed |= any("Traceback (most recent call last)" in line for line in command.actual)
             if not command.holds:
                 status = 1
                 print(f"{page.name}:{command.line}: $ {command.text}")
-                found = difflib.unified_diff(command.shown, command.actual, "shown", "came out", lineterm="")
-                print(*found, sep="\n")
+                print(difference(command))
+        if arguments.update and crashed:
+            print(f"{page.name} left as it is: a command crashed")
+            return 1
         if arguments.update and rewrite[0] != page.read_text(encoding="utf-8"):
             page.write_text(rewrite[0], encoding="utf-8")
             print(f"{page.name} rewritten")

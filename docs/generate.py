@@ -12,6 +12,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from schema_fields import fields
+
 from pytest_rlserve import checks, cli, metrics, plugin, reports, schema
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 _NOTE = "<!-- Written by docs/generate.py: change the code that it reads, or the script. -->"
+_RULES = {"fresh": "lag within the policy's `[freshness]`", "kind": "the version that the policy's `kind` names"}
 _QUESTIONS = {
     1: "Can this evidence be trusted?",
     2: "Is every attempt accounted for?",
@@ -97,7 +100,7 @@ def _definition(one: metrics.Metric) -> Iterator[str]:
         [
             ("numerator", one.numerator),
             ("denominator", one.denominator),
-            ("freshness", one.freshness.replace("{fresh}", "lag within the policy's `[freshness]`")),
+            ("freshness", one.freshness.format(**_RULES)),
             ("phase", one.phase),
             ("needs", ", ".join(f"`{name}`" for name in sorted(one.needs))),
         ],
@@ -122,8 +125,9 @@ class _Options:
     def getgroup(self, *_: object) -> _Options:
         return self
 
-    def addoption(self, name: str, *, help: str, metavar: str | None = None, **_: Any) -> None:
-        self.flags.append((_flag(name, metavar), _sentence(help)))
+    def addoption(self, name: str, *, help: str, **more: Any) -> None:
+        value = more.get("metavar") or "|".join(more.get("choices", ()))
+        self.flags.append((_flag(name, value), _sentence(help % {"default": more.get("default")})))
 
     def addini(self, name: str, help: str, *, type: str, **_: Any) -> None:
         self.settings.append((f"`{name}`", type, _sentence(help)))
@@ -158,17 +162,26 @@ def _commands() -> Iterator[str]:
         The same core for a shell without pytest. Exit status: 0 good, 1 bad, 2 wrong use. Without `--policy`,
         `rlserve.toml` of the current folder counts, else `[tool.rlserve]` of the `pyproject.toml` there, else the
         defaults.""")
-    (commands,) = [one for one in cli._parser()._actions if isinstance(one, argparse._SubParsersAction)]
-    for name, command in commands.choices.items():
-        words = [one for one in command._actions if not isinstance(one, argparse._HelpAction)]
-        places = [f"{one.metavar}{'…' * (one.nargs == '+')}" for one in words if not one.option_strings]
+    for words, command in _leaves("rlserve", cli._parser()):
+        options = [one for one in command._actions if not isinstance(one, argparse._HelpAction)]
+        places = [f"{one.metavar}{'…' * (one.nargs == '+')}" for one in options if not one.option_strings]
         flags = [
             (_flag(one.option_strings[0], one.metavar), _sentence(str(one.help) % {"default": one.default}))
-            for one in words
+            for one in options
             if one.option_strings
         ]
-        yield from ("", f"### `rlserve {' '.join([name, *places])}`", *_prose(command.description or ""))
+        yield from ("", f"### `{' '.join([words, *places])}`", *_prose(command.description or ""))
         yield from ("", *_table(("flag", "meaning"), flags)) if flags else ()
+
+
+def _leaves(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the commands that do something, each with the words that call it."""
+    groups = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    for group in groups:
+        for name, inner in group.choices.items():
+            yield from _leaves(f"{words} {name}", inner)
+    if not groups:
+        yield words, parser
 
 
 def _flag(name: str, metavar: object) -> str:
@@ -185,52 +198,18 @@ def _sentence(text: str) -> str:
 def formats_page() -> Iterator[str]:
     """Yield the lines of the page on formats, schema by schema."""
     yield "# Formats"
+    names = ", ".join(f"`{name}`" for name in reports.REPORTS)
     yield from _prose(f"""
         Each format is a JSON Schema (2020-12) in `schemas/`, shipped in the wheel as `pytest_rlserve/schemas`; every
-        row is held against it. Files of rows are named `*.jsonl` or `*.ndjson`, with or without `.gz`; they may be gzip, of
-        one member or of many, and a line ends at LF only.
-        Reports are written as {", ".join(f"`{name}`" for name in reports.REPORTS)}; of these, `json` is a format
-        that is kept stable. Fields in bold are required.""")
+        row is held against it. Files of rows are named `*.jsonl` or `*.ndjson`, with or without `.gz`; they may be
+        gzip, of one member or of many, and a line ends at LF only. Reports are written as {names}; of these, `json`
+        is a format that is kept stable. Fields in bold are required.""")
     for path in sorted(Path(str(schema.ROOT)).glob("*.json")):
         document = schema.load(path.stem)
         yield from ("", f"## `{path.stem}`", *_prose(f"{document['title']}. {document['description']}"), "")
-        yield from _table(("field", "type", "meaning"), _fields(document, document))
+        yield from _table(("field", "type", "meaning"), fields(document))
         if len(example := json.dumps(document["examples"][0])) < 1200:
             yield from ("", "```json", example, "```")
-
-
-def _fields(node: dict[str, Any], document: dict[str, Any], where: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield name, type and description of every field, and after each those inside it."""
-    for name, given in node.get("properties", {}).items():
-        found = _resolved(given, document)
-        label = f"`{where}{name}`"
-        required = name in node.get("required", ())
-        yield f"**{label}**" if required else label, _type(found), found.get("description", "")
-        yield from _inside(found, document, f"{where}{name}")
-
-
-def _inside(node: dict[str, Any], document: dict[str, Any], where: str) -> Iterator[tuple[str, str, str]]:
-    yield from _fields(node, document, f"{where}.")
-    for key, sign in (("items", "[]"), ("additionalProperties", ".*")):
-        if isinstance(node.get(key), dict):
-            yield from _inside(_resolved(node[key], document), document, where + sign)
-
-
-def _resolved(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """Put what a reference points to beneath what stands beside it."""
-    if "$ref" not in node:
-        return node
-    target = document
-    for part in node["$ref"].removeprefix("#/").split("/"):
-        target = target[part]
-    return {**_resolved(target, document), **{key: value for key, value in node.items() if key != "$ref"}}
-
-
-def _type(node: dict[str, Any]) -> str:
-    if "const" in node or "enum" in node:
-        return " ".join(f"`{one}`" for one in node.get("enum", [node.get("const")]))
-    kind = node.get("type", "any")
-    return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
 # -- Markdown -----------------------------------------------------------------------------------------------------

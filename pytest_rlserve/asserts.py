@@ -6,7 +6,7 @@ an assertion must hold; the message then says what the capture would have to hol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pytest_rlserve.checks import CheckResult, Evidence, run_check
 from pytest_rlserve.errors import UsageError
@@ -56,6 +56,24 @@ def assert_kv_reuse(capture: Capture, *, floor: float | str) -> None:
     """Assert that at least `floor` of all prompt tokens came from the KV cache, by the engine's own number."""
     __tracebackhide__ = True
     assert_limit(capture, "kv_reuse_fraction", floor)
+
+
+def assert_no_stale_kv(capture: Capture) -> None:
+    """Assert that no request reused KV blocks which its worker had computed under an earlier policy version."""
+    __tracebackhide__ = True
+    _hold([run_check(capture, "no_stale_kv")])
+
+
+def assert_updates(capture: Capture, *, in_flight: Literal["drain", "keep"] = "drain") -> None:
+    """Assert that every weight update reached all of its workers in order, and that none served while behind.
+
+    Args:
+        capture: the capture to judge.
+        in_flight: "keep" if requests may run through an update.
+    """
+    __tracebackhide__ = True
+    evidence = Evidence(in_flight=in_flight)
+    _hold([run_check(capture, name, evidence) for name in ("updates_are_ordered", "workers_are_current")])
 
 
 def assert_latency(capture: Capture, metric: str, **budgets: float | str) -> None:

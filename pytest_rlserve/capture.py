@@ -6,12 +6,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import pyarrow as pa
+
 from pytest_rlserve import model
+from pytest_rlserve.chains import CHAINS, chains_of, expand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    import pyarrow as pa
 
 Severity = Literal["error", "failure", "warning", "note"]
 """error: the evidence is broken · failure: a check does not hold · warning and note: worth knowing."""
@@ -91,19 +92,28 @@ class Coverage:
 class Window:
     """The time a metric is taken over.
 
-    `closed` are the spans in which the update gate was shut, cut to the window, in order and without overlap.
+    `excluded` are the spans inside it that do not belong to it: what happens in them is not counted either.
+    `closed` are the spans in which the update gate was shut, cut to what belongs to the window. Both are in order
+    and without overlap.
     """
 
     start: float
     end: float
+    excluded: tuple[tuple[float, float], ...] = ()
     closed: tuple[tuple[float, float], ...] = ()
     reason: str
     """Why it begins and ends where it does, and what it leaves out."""
 
     @property
     def seconds(self) -> float:
-        """Length on the clock."""
-        return self.end - self.start
+        """Length on the clock, without what is excluded."""
+        return self.overlap(self.start, self.end)
+
+    def overlap(self, start: float, end: float) -> float:
+        """Return how many seconds between two instants belong to the window."""
+        start, end = max(start, self.start), min(end, self.end)
+        left_out = sum(max(min(end, b) - max(start, a), 0.0) for a, b in self.excluded)
+        return max(end - start, 0.0) - left_out
 
     @property
     def open_seconds(self) -> float:
@@ -126,16 +136,21 @@ class Manifest:
     factors: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Capture:
     """All that was read from one run. Tables are never changed in place."""
 
     name: str
-    requests: pa.Table = field(default_factory=model.REQUESTS.empty_table)
+    scalars: pa.Table = field(default_factory=model.SCALARS.empty_table)
+    """The requests table without its hashes, which many questions do not need."""
+    chains: pa.Table = field(default_factory=CHAINS.empty_table)
+    """The hashes of the requests' prompts, packed; row by row beside `scalars`."""
     payloads: pa.Table = field(default_factory=model.PAYLOADS.empty_table)
     tools: pa.Table = field(default_factory=model.TOOLS.empty_table)
     attempt_events: pa.Table = field(default_factory=model.ATTEMPT_EVENTS.empty_table)
     control_events: pa.Table = field(default_factory=model.CONTROL_EVENTS.empty_table)
+    step_metrics: pa.Table = field(default_factory=model.STEP_METRICS.empty_table)
+    scrapes: pa.Table = field(default_factory=model.SCRAPES.empty_table)
     manifest: Manifest = field(default_factory=Manifest)
     sources: tuple[Source, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -145,6 +160,11 @@ class Capture:
     _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
+    def requests(self) -> pa.Table:
+        """Return the requests table with its hashes, which are unpacked when they are first asked for."""
+        return self.derive(_requests)
+
+    @property
     def digest(self) -> str:
         """Identify the capture by the content of its files, whatever they are called."""
         import hashlib
@@ -152,13 +172,18 @@ class Capture:
         whole = hashlib.sha256("\n".join(sorted(source.digest for source in self.sources)).encode())
         return f"sha256:{whole.hexdigest()}"
 
+    def __repr__(self) -> str:
+        """Name the capture and its size, without its content."""
+        rows = ", ".join(f"{table.num_rows:,} {name}" for name, table in self.tables() if table.num_rows)
+        return f"<Capture {self.name}: {rows or 'no rows'}>"
+
     def covers(self, axis: str) -> bool:
         """Tell whether any source of the capture can speak of that axis."""
         return any(axis in source.covers for source in self.sources)
 
     def has(self, table: str) -> bool:
         """Tell whether that table holds any row."""
-        found: pa.Table = getattr(self, table)
+        found: pa.Table = self.scalars if table == "requests" else getattr(self, table)
         return bool(found.num_rows)
 
     def derive(self, func: Callable[[Capture], T]) -> T:
@@ -173,6 +198,22 @@ class Capture:
         for name in model.TABLES:
             yield name, getattr(self, name)
 
+    def halves(self) -> Iterator[tuple[str, pa.Table]]:
+        """Go through the tables as they are kept, the requests in two halves."""
+        yield "scalars", self.scalars
+        yield "chains", self.chains
+        yield from ((name, getattr(self, name)) for name in model.TABLES if name != "requests")
+
     def replace(self, **changes: Any) -> Capture:
-        """Return a copy with some fields changed."""
+        """Return a copy with some fields changed; `requests` stands for both of its halves."""
+        if "requests" in changes:
+            whole = changes.pop("requests")
+            halves = {"scalars": whole.drop_columns([model.HASHES]), "chains": chains_of(whole[model.HASHES])}
+            changes = halves | changes
         return dataclasses.replace(self, **changes, _derived={})
+
+
+def _requests(capture: Capture) -> pa.Table:
+    lists = expand(capture.chains)
+    columns = [lists if name == model.HASHES else capture.scalars[name] for name in model.REQUESTS.names]
+    return pa.table(columns, schema=model.REQUESTS)

@@ -76,8 +76,9 @@ class Controller:
         if report.outcome not in ("passed", "failed", "skipped"):
             return  # a rerun that will be reported again
         if report.when == "call" or (report.when == "setup" and not report.passed):
-            self.ran.add(report.nodeid)
             self.judged[report.nodeid] = noted(report)
+            if report.failed or self.judged[report.nodeid]:
+                self.ran.add(report.nodeid)  # one that a marker skips has not run
             self.failed.pop(report.nodeid, None)
             if report.failed and PROPERTY in report.keywords:
                 self.failed[report.nodeid] = "failed" if report.when == "call" else "invalid"

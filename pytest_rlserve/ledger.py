@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Level = Literal["attempt", "request"]
 _Key = tuple[str, str | None, str, str | None]
-"""Level, run, attempt id and, of a request, its x-request-id."""
+"""Level, run, attempt id and, of a request, its x-request-id, else its response id."""
 _ORDER = {
     event: rank
     for rank, event in enumerate(("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected"))
@@ -63,7 +63,9 @@ class Account:
     @property
     def name(self) -> str:
         """Name it as a user would look it up."""
-        return self.x_request_ids[0] if self.level == "request" and self.x_request_ids else self.attempt_id
+        if self.level == "attempt":
+            return self.attempt_id
+        return self.x_request_ids[0] if self.x_request_ids else self.get("response_id") or self.attempt_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +119,47 @@ class Ledger:
 
 
 def ledger(capture: Capture) -> Ledger:
-    """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``."""
-    events = capture.attempt_events.to_pylist()
-    events.sort(
-        key=lambda e: (
-            -math.inf if e["t"] is None else e["t"],
-            _ORDER[e["event"]],
-            e["attempt_id"],
-            e["x_request_id"] or "",
-        )
-    )
+    """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``.
+
+    What is told of whole groups opens no account.
+    """
+    events = [event for event in capture.attempt_events.to_pylist() if event["level"] != "group"]
     _complete_runs(events)
+    _name_requests(events)
+    _sort(events)
     fold = _Fold({source.path: frozenset(source.covers) for source in capture.sources})
     for event in events:
         fold.take(event)
     return fold.close()
+
+
+def _sort(events: list[dict[str, Any]]) -> None:
+    """Sort by time. An event without one takes that of the first event that has to come after it, else it is last."""
+    timed: dict[_Key, list[tuple[int, float]]] = defaultdict(list)
+    untimed = {_key(event) for event in events if event["t"] is None}
+    for event in events:
+        if event["t"] is not None and (key := _key(event)) in untimed:
+            timed[key].append((_ORDER[event["event"]], event["t"]))
+
+    def instant(event: dict[str, Any]) -> float:
+        if event["t"] is not None:
+            return float(event["t"])
+        rank = _ORDER[event["event"]]
+        return min((t for other, t in timed[_key(event)] if other > rank), default=math.inf)
+
+    events.sort(key=lambda e: (instant(e), _ORDER[e["event"]], e["attempt_id"], e["x_request_id"] or ""))
+
+
+def _name_requests(events: list[dict[str, Any]]) -> None:
+    """Name every request: by its x-request-id, else by its response id if already its dispatch is told with that."""
+    named = {e["response_id"] for e in events if e["event"] == "dispatched" and not e["x_request_id"]}
+    for event in events:
+        response = event["response_id"] if event["response_id"] in named else None
+        event["request"] = (event["x_request_id"] or response) if event["level"] == "request" else None
+
+
+def _key(event: dict[str, Any]) -> _Key:
+    return event["level"], event["run"], event["attempt_id"], event["request"]
 
 
 def _complete_runs(events: list[dict[str, Any]]) -> None:
@@ -157,9 +185,7 @@ class _Fold:
 
     def take(self, event: dict[str, Any]) -> None:
         """Enter one event into the account it speaks of."""
-        level, kind = event["level"], event["event"]
-        request = event["x_request_id"] if level == "request" else None
-        key = (level, event["run"], event["attempt_id"], request)
+        level, kind, key = event["level"], event["event"], _key(event)
         accounts = self._accounts.setdefault(key, [])
         if kind == "retried":
             self._retried[key].append(event)
@@ -271,7 +297,7 @@ def _carry(account: Account, event: dict[str, Any]) -> None:
 
 def _what(event: dict[str, Any]) -> str:
     if event["level"] == "request":
-        return f"request {event['x_request_id']!r} of attempt {event['attempt_id']!r}"
+        return f"request {event['request']!r} of attempt {event['attempt_id']!r}"
     return f"attempt {event['attempt_id']!r}"
 
 

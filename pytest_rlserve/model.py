@@ -7,9 +7,12 @@ source did not say; it never means zero. `source` and `line` give the place a ro
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EPOCH: Final = "s since the Unix epoch"
 _PLACE: Final = [("source", pa.string(), "path in the capture"), ("line", pa.int64(), "1-based")]
@@ -23,7 +26,8 @@ def _table(*columns: tuple[str, Any, str]) -> pa.Schema:
 
 
 REQUESTS: Final = _table(
-    # One row for each `request_end` record of Dynamo: what the server saw of one HTTP generation request.
+    # One row for each HTTP generation request, as the server saw it: a `request_end` record of Dynamo, or a line of
+    # an engine's own log.
     ("request_id", _TEXT, "made by the server; the response id without its prefix"),
     ("x_request_id", _TEXT, "sent by the client; not unique"),
     ("session_id", _TEXT, ""),
@@ -47,10 +51,15 @@ REQUESTS: Final = _table(
     ("decode_dp_rank", _WHOLE, ""),
     ("finish_reason", _TEXT, ""),
     ("backend_finish_reason", _TEXT, ""),
+    ("policy", _TEXT, "policy version that generated first, where the engine says it; Dynamo does not"),
+    ("policy_end", _TEXT, "policy version that generated last"),
     ("trace_block_size", _WHOLE, "tokens per block"),
     ("input_length", _WHOLE, "tokens"),
     ("input_sequence_hashes", pa.list_(_U64), "one rolling hash per block of the prompt"),
 )
+HASHES: Final = "input_sequence_hashes"
+SCALARS: Final = REQUESTS.remove(REQUESTS.get_field_index(HASHES))
+"""The requests table without its hashes, which are most of it."""
 PAYLOADS: Final = _table(
     # Dynamo's `request_payload` records, reduced to identity and size. Their text is never kept.
     ("request_id", _TEXT, ""),
@@ -69,9 +78,11 @@ TOOLS: Final = _table(
 )
 ATTEMPT_EVENTS: Final = _table(
     # `rlserve.attempt.v1`, one row an event; pytest_rlserve.ledger folds them into attempts and client requests.
-    ("event", _TEXT, "dispatched, completed, canceled, failed, retried, accepted or rejected"),
+    # A framework that decides on groups is read into rows of level `group`, whose values are the whole group's and
+    # are never shared out: `published` carries tokens_by_version; `accepted` has a row for each group of a step.
+    ("event", _TEXT, "dispatched, completed, canceled, failed, retried, accepted or rejected; published of a group"),
     ("t", _REAL, EPOCH),
-    ("level", _TEXT, "attempt or request"),
+    ("level", _TEXT, "attempt, request or group"),
     ("run", _TEXT, ""),
     ("group_id", _TEXT, ""),
     ("sample_id", _TEXT, ""),
@@ -83,6 +94,7 @@ ATTEMPT_EVENTS: Final = _table(
     ("trained_version", _TEXT, "policy version that trained on it"),
     ("tokens_by_version", pa.map_(_TEXT, _WHOLE), "tokens per generating version"),
     ("session_id", _TEXT, ""),
+    ("session_ids", pa.list_(_TEXT), "sessions of an attempt in which several agents act"),
     ("x_request_id", _TEXT, ""),
     ("x_request_ids", pa.list_(_TEXT), ""),
     ("response_id", _TEXT, ""),
@@ -102,7 +114,9 @@ ATTEMPT_EVENTS: Final = _table(
     ("latency_ms", _REAL, "ms"),
 )
 CONTROL_EVENTS: Final = _table(
-    # `rlserve.control.v1`, one row an event. Worker ids are decimal text, whatever the source wrote.
+    # `rlserve.control.v1`, one row an event. Worker ids are decimal text, whatever the source wrote. Adapters add
+    # `process_started` (a run began or was resumed), `step_trained` (a step's one instant, where its start is not
+    # known), and events of names that nobody has explained to us, as they are.
     ("event", _TEXT, ""),
     ("t", _REAL, EPOCH),
     ("run", _TEXT, ""),
@@ -117,38 +131,83 @@ CONTROL_EVENTS: Final = _table(
     ("reason", _TEXT, ""),
     ("bytes", _WHOLE, "bytes"),
 )
+STEP_METRICS: Final = _table(
+    # What a framework only counts or averages, under the framework's own name and in its own unit.
+    ("step", _WHOLE, "trainer step; null where the number belongs to none"),
+    ("t", _REAL, EPOCH),
+    ("target", _TEXT, "whose number it is: an endpoint, a process, a lane; null for the trainer"),
+    ("name", _TEXT, ""),
+    ("value", _REAL, "as the source gives it; null where the source says that it has none"),
+)
+SCRAPES: Final = _table(
+    # One row a sample of a Prometheus scrape.
+    ("target", _TEXT, "whose scrape it is: frontend, worker0, …; empty where the file's name does not say"),
+    ("tag", _TEXT, "when in the run it was taken: start, mid, end, …; empty where the file's name does not say"),
+    ("t", _REAL, EPOCH),
+    ("name", _TEXT, ""),
+    ("labels", _TEXT, "a JSON object with sorted keys; worker ids are decimal"),
+    ("value", _REAL, "in the series' own unit; null where the source gives NaN"),
+)
 TABLES: Final[dict[str, pa.Schema]] = {
     "requests": REQUESTS,
     "payloads": PAYLOADS,
     "tools": TOOLS,
     "attempt_events": ATTEMPT_EVENTS,
     "control_events": CONTROL_EVENTS,
+    "step_metrics": STEP_METRICS,
+    "scrapes": SCRAPES,
 }
 
 
 class Rows:
-    """Collects rows for one table and turns them into an Arrow table, a batch of columns at a time."""
+    """Collects rows for one table, one by one or as columns, and turns them into an Arrow table."""
 
     _BATCH = 8192
 
     def __init__(self, schema: pa.Schema) -> None:
         """Start empty."""
         self._schema = schema
-        self._pending: list[dict[str, Any]] = []
+        self._pending: list[Mapping[str, Any]] = []
+        self._small: list[pa.RecordBatch] = []
         self._batches: list[pa.RecordBatch] = []
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: Mapping[str, Any]) -> None:
         """Take one row; columns it does not name are null."""
         self._pending.append(row)
         if len(self._pending) >= self._BATCH:
-            self._flush()
+            self._convert()
 
-    def _flush(self) -> None:
+    def extend(self, columns: Mapping[str, Any], count: int) -> None:
+        """Take `count` rows as columns, each a list or an Arrow array; those it does not name are null."""
+        self._convert()
+        if count:
+            # At once, while the values are in the processor's cache.
+            arrays = [_array(columns.get(column.name), column.type, count) for column in self._schema]
+            self._take(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def _convert(self) -> None:
         if self._pending:
-            self._batches.append(pa.RecordBatch.from_pylist(self._pending, schema=self._schema))
-            self._pending = []
+            rows, self._pending = self._pending, []
+            self._take(pa.RecordBatch.from_pylist(rows, schema=self._schema))
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._small.append(batch)
+        if sum(one.num_rows for one in self._small) >= self._BATCH:
+            self._combine()
+
+    def _combine(self) -> None:
+        whole = pa.Table.from_batches(self._small, schema=self._schema).combine_chunks()
+        self._batches += whole.to_batches()
+        self._small = []
 
     def table(self) -> pa.Table:
         """Return everything taken so far."""
-        self._flush()
+        self._convert()
+        self._combine()
         return pa.Table.from_batches(self._batches, schema=self._schema)
+
+
+def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(count, kind)
+    return values if isinstance(values, pa.Array) else pa.array(values, kind)

@@ -57,7 +57,8 @@ class Registry(Generic[T]):
         try:
             return self._things[name]
         except KeyError:
-            raise UsageError(f"no {self.kind} is named {name!r}{nearest(name, self._things)}") from None
+            hint = nearest(name, self._things) or f"; there are {', '.join(self)}"
+            raise UsageError(f"no {self.kind} is named {name!r}{hint}") from None
 
     def __contains__(self, name: object) -> bool:
         """Tell whether a thing of that name is known."""

@@ -88,6 +88,8 @@ def asked(config: pytest.Config) -> Asked:
             raise UsageError(f"there is no policy file {policy}")
         if option.rl_baseline_reason is not None and not option.rl_baseline_update:
             raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
+        if option.rl_baseline_reason is not None and not option.rl_baseline_reason.strip():
+            raise UsageError("--rl-baseline-reason= is empty: say why the level is accepted")
     except UsageError as error:
         raise pytest.UsageError(f"rlserve: {error}") from None
     option.rl_trace = traces  # xdist hands the options to its workers, which may start elsewhere

@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 _TITLES = {"checks": "check", "limits": "limit", "metrics": "metric"}
 
 
+def _hooks_beside(node: pytest.Item | pytest.Collector) -> Any:
+    """Let a conftest.py beside the policy act on its tests even where no policy file exists."""
+    return node.session.gethookproxy(node.path.parent)
+
+
 class PolicyFile(pytest.File):
     """The policy file as a test module."""
+
+    ihook = property(_hooks_beside)
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Yield the groups that the policy has anything for."""
@@ -42,6 +49,8 @@ class PolicyFile(pytest.File):
 class Group(pytest.Collector):
     """The checks, the limits, or the metrics."""
 
+    ihook = property(_hooks_beside)
+
     def __init__(self, *, names: list[str], **kwargs: Any) -> None:
         """Hold the names of a group's items."""
         super().__init__(**kwargs)
@@ -55,6 +64,8 @@ class Group(pytest.Collector):
 
 class JudgedItem(pytest.Item):
     """One check, limit or metric as a test."""
+
+    ihook = property(_hooks_beside)
 
     def __init__(self, *, kind: Kind, **kwargs: Any) -> None:
         """Hold what is judged."""
@@ -97,7 +108,7 @@ def conclude(item: pytest.Item, judgement: Judgement) -> None:
         case "waived":
             pytest.xfail(judgement.message)
         case "no_baseline":
-            pytest.skip(judgement.message)
+            raise pytest.skip.Exception(judgement.message, _use_item_location=True)
         case "inconclusive":
             try:
                 item.warn(InconclusiveWarning(judgement.message.splitlines()[0]))
@@ -107,4 +118,4 @@ def conclude(item: pytest.Item, judgement: Judgement) -> None:
             if item.config.stash[RUN].asked.strict:
                 text = f"{judgement.message}\n  (--rl-strict: inconclusive is not a pass)"
                 raise pytest.fail.Exception(text, pytrace=False)
-            pytest.skip(judgement.message)
+            raise pytest.skip.Exception(judgement.message, _use_item_location=True)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 _NAME = "requests_are_joined"
+_MOST = 0.5
+"""Share of the completed that must have a row, whatever the reason, or the rows do not speak for the run."""
 
 
 @check(question=2, kinds=("rollout",))
@@ -22,7 +24,8 @@ def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
 
     Two shares are judged: rows that have an attempt, of all rows (policy: `rows_joined`), and completed
     requests that have a row, of those that should (`traceable_served`). Equal counts are never taken for a
-    join. Requests without a row are named by the reason.
+    join. Requests without a row are named by the reason. It also fails where more than half of what completed has
+    no row, for whatever reason: then latency and reuse are those of the other half.
     """
     accounts = capture.derive(ledger)
     rows = capture.requests.num_rows
@@ -36,7 +39,10 @@ def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
             "X-Dynamo-Session-ID (Dynamo then records x-request-id and session), or record each response's id"
         )
         return Outcome(observed=0, of=rows, noun="rows", inconclusive=why)
-    findings = [*_orphans(capture, joined, evidence), *_without_row(capture, joined, evidence)]
+    findings = [*_orphans(capture, joined, evidence), *_without_row(capture, joined, evidence), *_unseen(joined)]
+    if joined.joined == rows and joined.traceable_served < joined.traceable:
+        served, traceable = joined.traceable_served, joined.traceable
+        return Outcome(observed=served, of=traceable, noun="traceable requests", findings=findings)
     return Outcome(observed=joined.joined, of=rows, noun="rows", findings=findings)
 
 
@@ -61,6 +67,28 @@ def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Findi
             line=first["line"],
             ids=tuple(capture.requests["request_id"].take(orphans).to_pylist()),
             count=len(orphans),
+        )
+    ]
+
+
+def _unseen(joined: Joined) -> list[Finding]:
+    """Find a run that the rows show too little of, though each absence has its reason."""
+    reasons = {why: [a for a in some if a.outcome == "completed"] for why, some in joined.without_row.items()}
+    unseen = [account for some in reasons.values() for account in some]
+    seen = sum(owner.outcome == "completed" for owner in {id(o): o for o in joined.owners.values()}.values())
+    if not unseen or seen >= _MOST * (seen + len(unseen)):
+        return []
+    why = ", ".join(f"{name} ({len(some):,})" for name, some in sorted(reasons.items()) if some)
+    text = f"{len(unseen):,} of {seen + len(unseen):,} completed {joined.level}s have no serving row: {why}"
+    return [
+        Finding(
+            message=f"{text}; they completed, but what the rows say of latency and reuse is not the run's",
+            severity="failure",
+            check=_NAME,
+            path=unseen[0].source,
+            line=unseen[0].line,
+            ids=tuple(account.name for account in unseen),
+            count=len(unseen),
         )
     ]
 

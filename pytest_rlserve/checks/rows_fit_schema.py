@@ -19,5 +19,6 @@ def rows_fit_schema(capture: Capture, evidence: Evidence) -> Outcome:
     """
     findings = [finding for finding in capture.findings if finding.check == "rows_fit_schema"]
     good = sum(source.rows for source in capture.sources)
-    refused = sum(finding.count for finding in findings if finding.line is not None or finding.count > 1)
+    broken = [finding for finding in findings if finding.severity == "error"]
+    refused = sum(finding.count for finding in broken if finding.line is not None or finding.count > 1)
     return Outcome(observed=good, of=good + refused, noun="rows", findings=findings)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def save(capture: Capture, folder: Path) -> None:
     """Write a capture into a folder of its own; tables are uncompressed, so that readers need not copy them."""
     folder.mkdir(parents=True)
-    for name, table in capture.tables():
+    for name, table in capture.halves():
         with (
             pa.OSFile(str(folder / f"{name}.arrow"), "wb") as file,
             pa.ipc.new_file(file, table.schema) as writer,

@@ -30,6 +30,8 @@ _FACTORS = {
 EXPLAINED = "accepted_trajectory_throughput"
 _COLUMNS = {"queue": "prefill_wait_time_ms", "prefill": "prefill_time_ms"}
 _STANDS_OUT = 1.25
+_WORTH_SHARING = 0.005
+"""Smaller changes are noise, and shares of noise mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,11 @@ class Causes:
     def rows(self) -> list[dict[str, Any]]:
         """Return them as the report's `why`: delta is a factor's own change, share its part of the whole."""
         whole = sum(factor.contribution for factor in self.factors)
+        moved = abs(whole) >= _WORTH_SHARING
         named = [*self.factors, *(Cause(f"residence: {s.name}", s.change, s.contribution) for s in self.stages)]
         ranked = sorted(named, key=lambda one: (-abs(one.contribution), one.name))
         return [
-            {"factor": one.name, "delta": one.change, "share": one.contribution / whole if whole else None}
+            {"factor": one.name, "delta": one.change, "share": one.contribution / whole if moved else None}
             for one in ranked
         ]
 

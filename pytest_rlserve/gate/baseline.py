@@ -6,6 +6,8 @@ beside and renamed over, so that a reader sees the old one or the new one, whole
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import json
 import math
@@ -13,14 +15,15 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import schema
 from pytest_rlserve.errors import BaselineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import EllipsisType
 
     from pytest_rlserve.capture import Capture
 
@@ -37,6 +40,15 @@ class Baseline:
 
     path: Path
     document: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path | str) -> Baseline | None:
+        """Read a baseline file; None if there is none.
+
+        Raises:
+            BaselineError: there is one, but it cannot be trusted.
+        """
+        return read(Path(path))
 
     @property
     def runs(self) -> list[dict[str, Any]]:
@@ -162,30 +174,67 @@ def _text(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def write(path: Path, document: Mapping[str, Any]) -> bool:
+def write(path: Path, document: Mapping[str, Any], *, over: Baseline | EllipsisType | None = ...) -> bool:
     """Write a baseline file whole or not at all; return False if it already holds exactly that.
 
+    Args:
+        path: the file.
+        document: what it is to hold.
+        over: the baseline that `document` was made from, None if there was none. If the file holds something else
+            by now, another run has written it, and it is left as it is. By default, whatever is there is replaced.
+
     Raises:
-        BaselineError: the folder cannot be written to.
+        BaselineError: the file has changed underneath, or cannot be written.
     """
-    text = _text(document)
+    new = _text(document).encode()
     reasons = schema.problems(FORMAT, document)
     assert not reasons, reasons
     try:
-        if path.exists() and path.read_bytes() == text.encode():
-            return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(beside, path.stat().st_mode if path.exists() else 0o644)
-            os.replace(beside, path)
-        except BaseException:
-            os.unlink(beside)
-            raise
+        with _alone_in(path.parent) as folder:
+            there = path.read_bytes() if path.exists() else None
+            if there == new:
+                return False
+            if over is not ... and there != (None if over is None else _text(over.document).encode()):
+                raise _changed(path)
+            _replace(path, new)
+            os.fsync(folder)
     except OSError as error:
         raise BaselineError(f"baseline {path} cannot be written: {error.strerror or error}") from None
     return True
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[int]:
+    """Keep other updates out of a folder for a while; where the file system knows no locks, it keeps out nobody."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write beside and rename over, so that a reader sees the old file or the new one."""
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, path.stat().st_mode if path.exists() else 0o644)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
+
+
+def _changed(path: Path) -> BaselineError:
+    return BaselineError(
+        f"baseline {path.name} was changed by another run while this one was judging, and is left as it is\n"
+        f"  {path}\n"
+        f"  run again, so that these runs are judged by what it holds now"
+    )

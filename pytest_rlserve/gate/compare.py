@@ -133,7 +133,8 @@ def prepare(
         return Prepared(
             comparison=replace(known, verdict="no_baseline", message=wording.no_baseline(known, first.why))
         )
-    reasons = [*not_comparable(baseline, captures), *_redefined(baseline, first)]
+    redefined = [reason for one in measured for reason in _redefined(baseline, one)]
+    reasons = [*not_comparable(baseline, captures), *dict.fromkeys(redefined)]
     if reasons:
         message = wording.not_comparable(known, baseline.path.name, reasons)
         return Prepared(comparison=replace(known, verdict="not_comparable", message=message))

@@ -50,9 +50,11 @@ class Limit:
         """Say what was measured and what was allowed."""
         if measured.value is None:
             return f"{self.metric} {self} cannot be judged for {measured.capture}: {measured.why}"
-        verb = "is" if self.judge(measured) == "pass" else "missed its limit:"
+        good = self.judge(measured) == "pass"
+        verb = "is" if good else "missed its limit:"
         value = units.show(measured.value, self.unit)
-        return f"{self.metric} {verb} {value}, must be {self} (n={measured.n:,}, {measured.capture})"
+        left_out = f"; left out: {measured.excluded}" if measured.excluded and not good else ""
+        return f"{self.metric} {verb} {value}, must be {self} (n={measured.n:,}, {measured.capture}){left_out}"
 
 
 def parse_limit(key: str, text: str | float) -> Limit:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pytest_rlserve.gate.perturb_evidence import cut_short, miscount, restart_versions, set_clock_back
+from pytest_rlserve.gate.perturb_kv import claim_too_much, keep_stale_blocks
 from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
@@ -140,8 +142,8 @@ def slower(factor: float) -> Perturbation:
 
     def stretch(capture: Capture) -> Capture:
         instants = [
-            *capture.attempt_events["t"].to_pylist(),
-            *capture.control_events["t"].to_pylist(),
+            *capture.attempt_events["t"].drop_null().to_pylist(),
+            *capture.control_events["t"].drop_null().to_pylist(),
             *capture.requests["received_at"].drop_null().to_pylist(),
         ]
         zero = min(instants, default=0.0)
@@ -170,6 +172,12 @@ PERTURBATIONS: dict[str, Perturbation] = {
     "half of the accepted rejected": reject_half,
     "half of the completed failed": fail_half,
     "engine reuse halved": halve_reuse,
+    "5 % of answers cut short": cut_short,
+    "5 % of rows a token too many": miscount,
+    "the server's clock 5 s behind": set_clock_back,
+    "the version counter starts anew": restart_versions,
+    "more cached than prompt tokens": claim_too_much,
+    "a worker keeps its blocks over a new version": keep_stale_blocks,
     "everything 10 % slower": slower(1.1),
     "everything 2 times slower": slower(2.0),
     "everything 10 times slower": slower(10.0),

@@ -29,6 +29,8 @@ _KEYS: dict[str, Any] = {
     "looks": int,
     "freshness": {"kind": str, "max_lag": (int, float)},
     "window": {"skip_steps": int, "start": (int, float), "end": (int, float)},
+    "kv": {"after_reset": str},
+    "updates": {"in_flight": str},
     "metrics": _FREE,
     "limits": _FREE,
     "evidence": {
@@ -89,6 +91,7 @@ def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pypro
             open_attempts=_amount(evidence, "open_attempts", 0),
             rows_joined=_amount(evidence, "rows_joined", 0.999),
             traceable_served=_amount(evidence, "traceable_served", 0.999),
+            in_flight=_choice(document.get("updates", {}), "in_flight", ("drain", "keep")) or "drain",
         ),
         also=also,
         gated=_gated(document.get("metrics"), primary, kind),
@@ -155,10 +158,18 @@ def _scope(document: dict[str, Any], limits: list[Limit]) -> Scope:
         span=None if start is None else (float(start), float(end)),
         freshness=kind or "start",
         max_lag=freshness.get("max_lag", 1),
+        after_reset=_after_reset(document),
         budgets={
             limit.metric.partition(".")[0]: limit.value for limit in limits if limit.upper and limit.unit == "s"
         },
     )
+
+
+def _after_reset(document: dict[str, Any]) -> float:
+    seconds = units.parse(document.get("kv", {}).get("after_reset", "0s"), "s")
+    if seconds < 0:
+        raise UsageError("kv.after_reset must not be negative")
+    return seconds
 
 
 def _gated(table: dict[str, Any] | None, primary: str, kind: str) -> dict[str, float]:

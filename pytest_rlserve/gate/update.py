@@ -92,10 +92,13 @@ def update(
     undecided = [key for key, c in comparisons.items() if c.verdict == "inconclusive" and c.result is not None]
     if (moved or undecided) and not reason and not _known(document, runs):
         which = ", ".join(sorted([*moved, *undecided]))
-        text = f'baseline {path.name} left as it is: {which} not unchanged, so it needs --rl-baseline-reason="…"'
+        text = (
+            f'baseline {path.name} left as it is: give --rl-baseline-reason="…", since {which} did not stay unchanged'
+        )
         return Update(written=False, summary=text)
     changes = tuple(_change(key, c, reason or "") for key, c in sorted(moved.items()))
     if moved and not _known(document, runs):
+        document["factors"] = dict(captures[0].manifest.factors)
         _open_level(document, moved, runs, reason or "")
         what = f"new level with {_runs(len(runs))}, accepted because: {reason}"
     else:

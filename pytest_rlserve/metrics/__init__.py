@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.capture import Capture
 
-    MetricFunction = Callable[[Capture, "Scope"], "Value | NDArray[np.float64]"]
+    MetricFunction = Callable[[Capture, "Scope"], "Value | Values | NDArray[np.float64]"]
 
 Better = Literal["higher", "lower"]
+WINDOW = "whole trainer steps, else first to last acceptance"
+"""Phase of metrics that are taken over the throughput window; which of the two it was belongs to the definition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Scope:
     """Largest lag, in policy versions, at which an accepted attempt is fresh."""
     budgets: Mapping[str, float] = field(default_factory=dict)
     """Per-request budgets in seconds, by latency metric; from the policy's limits."""
+    after_reset: float = 0.0
+    """Seconds that are left out of KV reuse after each reset of a worker's cache."""
 
     @property
     def fresh(self) -> str:
@@ -55,6 +59,15 @@ class Value:
 
     value: float
     n: int
+    excluded: str = ""
+    """What was left out, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One number per request, step or update, where something that was left out has to be said."""
+
+    values: NDArray[np.float64]
     excluded: str = ""
     """What was left out, and why."""
 
@@ -74,18 +87,32 @@ class Metric:
     phase: str
     statistics: tuple[str, ...]
     """Reported statistics, the first being the one meant by the bare name; empty for a single value."""
+    fleet: bool
+    """Whether it depends on how many workers served, so that other numbers of workers cannot be compared."""
     doc: str
     func: MetricFunction
 
-    def definition(self, scope: Scope) -> dict[str, str]:
-        """Return the parts of the definition that two measurements must share to be compared, with their digest."""
+    def definition(self, scope: Scope, workers: int | None = None, window: str | None = None) -> dict[str, str]:
+        """Return the parts of the definition that two measurements must share to be compared, with their digest.
+
+        Args:
+            scope: what the policy says.
+            workers: how many workers served; None if that is not known.
+            window: which window the capture's records allowed, for metrics taken over one.
+        """
+        phase = window if window and self.phase == WINDOW else self.phase
+        phase += (f", less the first {scope.skip_steps} steps" if scope.skip_steps else "")
+        if self.fleet and scope.after_reset:
+            phase += f", less {scope.after_reset:g} s after each cache reset"
+        if self.fleet and workers:
+            phase += f", {workers} workers"
         parts = {
             "unit": self.unit,
             "better": self.better,
             "numerator": self.numerator,
             "denominator": self.denominator,
-            "freshness": self.freshness.format(fresh=scope.fresh),
-            "phase": self.phase + (f", less the first {scope.skip_steps} steps" if scope.skip_steps else ""),
+            "freshness": self.freshness.format(fresh=scope.fresh, kind=scope.freshness),
+            "phase": phase,
         }
         whole = json.dumps(parts, sort_keys=True).encode()
         return {**parts, "digest": hashlib.sha256(whole).hexdigest()[:16]}
@@ -119,6 +146,7 @@ def metric(
     freshness: str,
     phase: str,
     statistics: tuple[str, ...] = (),
+    fleet: bool = False,
 ) -> Callable[[MetricFunction], MetricFunction]:
     """Register the decorated function as the metric of its name.
 
@@ -128,9 +156,11 @@ def metric(
         needs: canonical tables that must hold rows, e.g. {"requests", "attempt_events"}.
         numerator: what is counted or summed.
         denominator: what it is divided by; "1" for a plain amount.
-        freshness: which policy versions count; "{fresh}" stands for the policy's rule.
+        freshness: which policy versions count; "{fresh}" stands for the policy's rule, "{kind}" for the version
+            that it measures a lag from.
         phase: the time it is taken over.
         statistics: for a function that returns one value per request: what is reported, main one first.
+        fleet: whether the number of workers that served is part of the definition.
     """
 
     def register(func: MetricFunction) -> MetricFunction:
@@ -144,6 +174,7 @@ def metric(
             freshness=freshness,
             phase=phase,
             statistics=statistics,
+            fleet=fleet,
             doc=inspect.getdoc(func) or "",
             func=func,
         )

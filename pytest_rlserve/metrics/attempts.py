@@ -8,6 +8,7 @@ from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import Counts, ledger
 from pytest_rlserve.metrics import Scope, Value, metric
 from pytest_rlserve.metrics.freshness import lags
+from pytest_rlserve.metrics.restarts import restarts
 from pytest_rlserve.metrics.served import tokens_by_attempt
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def failed_fraction(capture: Capture, scope: Scope) -> Value:
     phase=_ALL,
 )
 def wasted_token_fraction(capture: Capture, scope: Scope) -> Value:
-    """Share of output tokens that went into attempts the trainer did not accept."""
+    """Share of output tokens of attempts that the trainer did not accept, or accepted in vain before a restart."""
     counts = _counts(capture)
     _share(counts.accepted, counts.completed, "completed")
     produced = tokens_by_attempt(capture)
@@ -140,5 +141,7 @@ def wasted_token_fraction(capture: Capture, scope: Scope) -> Value:
     whole = sum(produced.get(a.attempt_id, 0) for a in attempts)
     if not whole:
         raise NotMeasurable("no output token is known of any attempt")
-    used = sum(produced.get(a.attempt_id, 0) for a in attempts if a.acceptance == "accepted")
+    undone = capture.derive(restarts)
+    accepted = [a for a in attempts if a.acceptance == "accepted" and not any(a.decided_at in one for one in undone)]
+    used = sum(produced.get(a.attempt_id, 0) for a in accepted)
     return Value((whole - used) / whole, len(attempts))

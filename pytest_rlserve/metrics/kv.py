@@ -1,67 +1,189 @@
-"""KV reuse, token-weighted, by the engine's own number."""
+"""KV reuse, token-weighted: what came from the cache, what this traffic allowed, and where the rest was lost.
+
+All of them speak of the same requests. 1 = reuse + eviction loss + routing loss + cold share. See docs/kv-reuse.md.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
-
 from pytest_rlserve.errors import NotMeasurable
-from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics import Scope, Value, metric
-from pytest_rlserve.metrics.served import completed_rows
+from pytest_rlserve.metrics.prompt_rows import prompt_rows
+from pytest_rlserve.metrics.reuse_elsewhere import reuse_by_frontend, reuse_without_rows
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
+
+_TOKENS = "prompt tokens of those requests"
+_OF = "over completed requests with a served row"
+_ENGINE = "prompt tokens that the engine took from its KV cache"
+_FLEET = "prompt tokens in leading blocks that an earlier request of the same policy version had, on any worker"
+_WORKER = "prompt tokens in leading blocks that an earlier request had on the same worker since its cache was emptied"
+_ANY = "any policy version"
+_ALL = "whole capture"
 
 
 @metric(
     unit="fraction",
     better="higher",
     needs=set(),
-    numerator="prompt tokens that the engine took from its KV cache, over completed requests",
-    denominator="prompt tokens of those requests",
-    freshness="any policy version",
-    phase="whole capture",
+    numerator=f"{_ENGINE}, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
 )
 def kv_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens served from the KV cache, by the engine's number.
 
     The engine's number is `cached_tokens` of the response's usage, as the framework recorded it. In the trace,
     `cached_tokens` is the engine's number only where no KV router has predicted it (rows without
-    `kv_hit_rate`); a prediction is never used.
+    `kv_hit_rate`); a prediction is never used. Where neither is there, the frontend's own sums count, from scrapes.
+    Requests that reused blocks of an earlier policy version are left
+    out, and the number with them is shown beside it.
     """
-    usage = [
-        (a.get("cached_tokens"), a.get("prompt_tokens"))
-        for a in capture.derive(ledger).requests
-        if a.outcome == "completed" and a.get("prompt_tokens")
-    ]
-    known = [(cached, prompt) for cached, prompt in usage if cached is not None]
-    if known and len(known) < 0.95 * len(usage):
-        raise NotMeasurable(f"the usage of {len(known):,} of {len(usage):,} completed requests has cached_tokens")
-    return _share(known) if known else _share(_from_rows(capture))
-
-
-def _from_rows(capture: Capture) -> list[tuple[int, int]]:
     if not capture.has("requests"):
-        raise NotMeasurable("needs cached_tokens of responses' usage, or served rows; the capture has neither")
-    rows = completed_rows(capture)
-    if pc.any(pc.is_valid(rows["kv_hit_rate"])).as_py():
-        raise NotMeasurable(
-            "the trace's cached_tokens is the KV router's prediction: record cached_tokens of each response's usage"
-        )
-    pairs = rows.select(["cached_tokens", "input_tokens"]).to_pylist()
-    known = [(p["cached_tokens"], p["input_tokens"]) for p in pairs if None not in p.values()]
-    if len(known) < 0.95 * len(pairs):
-        raise NotMeasurable(f"cached_tokens is there for {len(known):,} of {len(pairs):,} completed requests")
-    return known
+        return reuse_without_rows(capture, scope)
+    try:
+        return prompt_rows(capture, scope).engine().share(lambda rows: rows.reused)
+    except NotMeasurable as error:
+        if not capture.has("scrapes"):
+            raise
+        try:
+            return reuse_by_frontend(capture, scope)
+        except NotMeasurable:
+            raise error from None
 
 
-def _share(pairs: list[tuple[int, int]]) -> Value:
-    impossible = sum(cached > prompt for cached, prompt in pairs)
-    if impossible:
-        raise NotMeasurable(f"{impossible:,} requests claim more cached than prompt tokens")
-    whole = sum(prompt for _, prompt in pairs)
-    if not whole:
-        raise NotMeasurable("no prompt token is known")
-    return Value(sum(cached for cached, _ in pairs) / whole, len(pairs))
+@metric(
+    unit="fraction",
+    better="higher",
+    needs={"requests"},
+    numerator=f"prompt tokens that the KV router predicted to be cached, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_predicted_reuse_fraction(capture: Capture, scope: Scope) -> Value:
+    """Share of prompt tokens that the KV router expected to find cached when it chose the worker.
+
+    That is what its index believed, not what the engine did; it is never compared with the engine's number. It is
+    weighted by tokens: the mean of `kv_hit_rate` over requests is another number.
+    """
+    return prompt_rows(capture, scope).predicted().share(lambda rows: rows.predictions)
+
+
+@metric(
+    unit="fraction",
+    better="lower",
+    needs={"requests"},
+    numerator=f"prompt tokens by which the KV router's prediction missed the engine's number, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_prediction_error_fraction(capture: Capture, scope: Scope) -> Value:
+    """Share of prompt tokens that the KV router predicted wrongly, too many and too few alike."""
+    both = prompt_rows(capture, scope).engine().predicted()
+    return both.share(lambda rows: abs(rows.predictions - rows.reused))
+
+
+@metric(
+    unit="fraction",
+    better="higher",
+    needs={"requests"},
+    numerator=f"{_FLEET}, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_reuse_ceiling(capture: Capture, scope: Scope) -> Value:
+    """Share of prompt tokens that one endless cache for all workers would have held: what this traffic allows.
+
+    Whole blocks count that another request had which came before the row's first token. A prefix shorter than a
+    block cannot be reused, so a floor above the ceiling cannot be met. The output of an earlier turn of the
+    session counts where the prefix covers that turn's whole input, and else as far as it was reused.
+    """
+    return prompt_rows(capture, scope).hashed().share(lambda rows: rows.fleet)
+
+
+@metric(
+    unit="fraction",
+    better="higher",
+    needs={"requests"},
+    numerator=f"{_WORKER}, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_worker_ceiling(capture: Capture, scope: Scope) -> Value:
+    """Share of prompt tokens that an endless cache in each worker would have held, with routing as it was."""
+    return prompt_rows(capture, scope).placed().share(lambda rows: rows.worker)
+
+
+@metric(
+    unit="fraction",
+    better="higher",
+    needs={"requests"},
+    numerator=f"{_ENGINE}, {_OF}",
+    denominator=_FLEET,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_reuse_efficiency(capture: Capture, scope: Scope) -> Value:
+    """Reuse as a share of what this traffic allowed."""
+    both = prompt_rows(capture, scope).engine().hashed()
+    if not both.fleet.sum():
+        raise NotMeasurable("no two prompts of the capture begin with the same whole block: nothing could be reused")
+    return both.share(lambda rows: rows.reused, of=lambda rows: rows.fleet)
+
+
+@metric(
+    unit="fraction",
+    better="lower",
+    needs={"requests"},
+    numerator=f"kv_reuse_ceiling less kv_worker_ceiling, in prompt tokens, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_routing_loss(capture: Capture, scope: Scope) -> Value:
+    """Share of prompt tokens that some worker had cached, but not the one that the request was sent to."""
+    return prompt_rows(capture, scope).hashed().placed().share(lambda rows: rows.fleet - rows.worker)
+
+
+@metric(
+    unit="fraction",
+    better="lower",
+    needs={"requests"},
+    numerator=f"kv_worker_ceiling less reuse, in prompt tokens, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_eviction_loss(capture: Capture, scope: Scope) -> Value:
+    """Share of prompt tokens that the worker had computed and no longer, or not yet, held."""
+    return prompt_rows(capture, scope).engine().placed().share(lambda rows: rows.worker - rows.reused)
+
+
+@metric(
+    unit="fraction",
+    better="lower",
+    needs={"requests"},
+    numerator=f"prompt tokens beyond kv_reuse_ceiling, {_OF}",
+    denominator=_TOKENS,
+    freshness=_ANY,
+    phase=_ALL,
+    fleet=True,
+)
+def kv_cold_fraction(capture: Capture, scope: Scope) -> Value:
+    """Share of prompt tokens that nobody had sent before under that policy version, and no serving could reuse."""
+    return prompt_rows(capture, scope).hashed().share(lambda rows: rows.tokens - rows.fleet)

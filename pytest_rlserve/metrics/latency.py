@@ -6,6 +6,7 @@ serving gets worse; `served_within_budget_fraction` does not.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import ledger
-from pytest_rlserve.metrics import Scope, Value, metric
+from pytest_rlserve.metrics import Scope, Value, Values, metric
 from pytest_rlserve.metrics.served import column, completed_rows
 
 if TYPE_CHECKING:
@@ -28,6 +29,28 @@ _SPREAD = ("p50", "p95", "p99")
 _COLUMNS = {"ttft": "ttft_ms", "itl": "avg_itl_ms", "request_latency": "total_time_ms"}
 
 
+def _seconds(capture: Capture, name: str, *, tokens: int = 0) -> Values:
+    """Return a column of milliseconds over completed requests, in seconds, and say which joined rows are left out."""
+    try:
+        rows = completed_rows(capture)
+    except NotMeasurable as error:
+        known = capture.scalars.num_rows - capture.scalars[name].null_count
+        if known == capture.scalars.num_rows:
+            raise
+        raise NotMeasurable(f"{name} is there for {known:,} of {capture.scalars.num_rows:,} rows; {error}") from None
+    several = rows.filter(pc.fill_null(pc.greater_equal(rows["output_tokens"], tokens), False)) if tokens else rows
+    if not several.num_rows:
+        raise NotMeasurable(f"no completed request has {tokens} output tokens")
+    return Values(column(several, name) / 1e3, _left_out(capture))
+
+
+def _left_out(capture: Capture) -> str:
+    """Say how many rows of requests that did not complete were left out: they would make a tail look short."""
+    ended = Counter(owner.outcome or "open" for owner in capture.derive(join).owners.values())
+    parts = [f"{count:,} {outcome}" for outcome, count in sorted(ended.items()) if outcome != "completed"]
+    return f"rows of requests that did not complete: {', '.join(parts)}" if parts else ""
+
+
 @metric(
     unit="s",
     better="lower",
@@ -38,9 +61,9 @@ _COLUMNS = {"ttft": "ttft_ms", "itl": "avg_itl_ms", "request_latency": "total_ti
     phase=_ALL,
     statistics=_SPREAD,
 )
-def ttft(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+def ttft(capture: Capture, scope: Scope) -> Values:
     """Time to first token as Dynamo's frontend measured it (`ttft_ms`): waiting and prefill."""
-    return column(completed_rows(capture), "ttft_ms") / 1e3
+    return _seconds(capture, "ttft_ms")
 
 
 @metric(
@@ -53,13 +76,9 @@ def ttft(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     phase=_ALL,
     statistics=_SPREAD,
 )
-def itl(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+def itl(capture: Capture, scope: Scope) -> Values:
     """Inter-token latency (`avg_itl_ms`): (total − ttft) ÷ (output tokens − 1)."""
-    rows = completed_rows(capture)
-    several = rows.filter(pc.fill_null(pc.greater(rows["output_tokens"], 1), False))
-    if not several.num_rows:
-        raise NotMeasurable("no completed request has two output tokens")
-    return column(several, "avg_itl_ms") / 1e3
+    return _seconds(capture, "avg_itl_ms", tokens=2)
 
 
 @metric(
@@ -72,9 +91,9 @@ def itl(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     phase=_ALL,
     statistics=_SPREAD,
 )
-def request_latency(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+def request_latency(capture: Capture, scope: Scope) -> Values:
     """Whole time of a request as Dynamo's frontend measured it (`total_time_ms`)."""
-    return column(completed_rows(capture), "total_time_ms") / 1e3
+    return _seconds(capture, "total_time_ms")
 
 
 @metric(
@@ -87,9 +106,9 @@ def request_latency(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     phase=_ALL,
     statistics=_SPREAD,
 )
-def prefill_wait(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+def prefill_wait(capture: Capture, scope: Scope) -> Values:
     """Time before prefill began (`prefill_wait_time_ms`), the router's queue included."""
-    return column(completed_rows(capture), "prefill_wait_time_ms") / 1e3
+    return _seconds(capture, "prefill_wait_time_ms")
 
 
 @metric(
@@ -102,9 +121,9 @@ def prefill_wait(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     phase=_ALL,
     statistics=_SPREAD,
 )
-def prefill_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
+def prefill_time(capture: Capture, scope: Scope) -> Values:
     """Time from the start of prefill to the first token (`prefill_time_ms`)."""
-    return column(completed_rows(capture), "prefill_time_ms") / 1e3
+    return _seconds(capture, "prefill_time_ms")
 
 
 @metric(
@@ -158,7 +177,8 @@ def tool_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
 )
 def serving_share(capture: Capture, scope: Scope) -> Value:
     """Share of a completed attempt's time that is spent in serving; the rest is tools, environment and framework."""
-    attempts = {a.attempt_id: a for a in capture.derive(ledger).attempts if a.outcome == "completed"}
+    timed = [a for a in capture.derive(ledger).attempts if None not in (a.dispatched_at, a.ended_at)]
+    attempts = {a.attempt_id: a for a in timed if a.outcome == "completed"}
     times = capture.requests["total_time_ms"].to_pylist()
     served = [
         times[number]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_rlserve.errors import NotMeasurable, UsageError, nearest
-from pytest_rlserve.metrics import METRICS, Measurement, Metric, Scope, Value
+from pytest_rlserve.fleet import serving_workers
+from pytest_rlserve.metrics import METRICS, WINDOW, Measurement, Metric, Scope, Value, Values
+from pytest_rlserve.metrics.window import window_kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,6 +77,8 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
             if statistic == _PER_GPU:
                 value /= _gpus(capture)
         else:
+            if isinstance(taken, Values):
+                taken, excluded = taken.values, taken.excluded
             n = len(taken)
             value = _statistic(taken, statistic)
         if not math.isfinite(value):
@@ -90,17 +94,28 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
         value=value,
         why=why,
         excluded=excluded,
-        definition=found.definition(scope),
+        definition=found.definition(
+            scope,
+            workers=serving_workers(capture) if found.fleet else None,
+            window=window_kind(capture, scope.span) if found.phase == WINDOW else None,
+        ),
     )
 
 
-def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | NDArray[np.float64]:
+def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | Values | NDArray[np.float64]:
     """Run a metric's function once per capture and scope, however many statistics are asked of it."""
     missing = sorted(table for table in found.needs if not capture.has(table))
     if missing:
         raise NotMeasurable(f"needs {' and '.join(missing).replace('_', ' ')}; the capture has none")
     cache = capture.derive(_measured)
-    key = (found.name, scope.skip_steps, scope.span, scope.fresh, tuple(sorted(scope.budgets.items())))
+    key = (
+        found.name,
+        scope.skip_steps,
+        scope.span,
+        scope.fresh,
+        scope.after_reset,
+        tuple(sorted(scope.budgets.items())),
+    )
     if key not in cache:
         try:
             cache[key] = found.func(capture, scope)
@@ -112,7 +127,7 @@ def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | NDArray[np.
     return taken
 
 
-def _measured(capture: Capture) -> dict[object, Value | NDArray[np.float64] | NotMeasurable]:
+def _measured(capture: Capture) -> dict[object, Value | Values | NDArray[np.float64] | NotMeasurable]:
     return {}
 
 

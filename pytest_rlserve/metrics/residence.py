@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import ledger
-from pytest_rlserve.metrics import Scope, Value, metric
+from pytest_rlserve.metrics import WINDOW, Scope, Value, metric
 from pytest_rlserve.metrics.window import window, within
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ STAGES = {
     "tools": "tool calls that the trace records",
     "rest": "environment, framework, and whatever no record covers",
 }
-_STEPS = "whole trainer steps, else first to last acceptance"
 _ANY = "any policy version"
 
 
@@ -57,11 +56,11 @@ def flow(capture: Capture, scope: Scope) -> Flow:
     ended = [a for a in attempts if within(span, a.ended_at)]
     if not ended:
         raise NotMeasurable("no attempt ended in the window")
-    seconds = 0.0
-    for account in attempts:
-        start = max(account.dispatched_at or span.start, span.start)
-        end = min(account.ended_at if account.ended_at is not None else span.end, span.end)
-        seconds += max(end - start, 0.0)
+    if any(a.dispatched_at is None for a in attempts):
+        raise NotMeasurable("the source does not record when attempts were dispatched")
+    seconds = sum(
+        span.overlap(a.dispatched_at or 0.0, span.end if a.ended_at is None else a.ended_at) for a in attempts
+    )
     completed = sum(a.outcome == "completed" for a in ended)
     accepted = sum(a.acceptance == "accepted" and within(span, a.decided_at) for a in attempts)
     if not completed or not accepted:
@@ -76,7 +75,7 @@ def flow(capture: Capture, scope: Scope) -> Flow:
     numerator="attempt-seconds open in the window",
     denominator="seconds in which the update gate was open",
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def attempts_in_flight(capture: Capture, scope: Scope) -> Value:
     """How many attempts were open at a time. It is the framework's to decide."""
@@ -91,7 +90,7 @@ def attempts_in_flight(capture: Capture, scope: Scope) -> Value:
     numerator="attempt-seconds open in the window",
     denominator="attempts that ended in the window",
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def attempt_residence(capture: Capture, scope: Scope) -> Value:
     """How long an attempt stayed open, by Little's law."""
@@ -106,7 +105,7 @@ def attempt_residence(capture: Capture, scope: Scope) -> Value:
     numerator="attempts completed in the window",
     denominator="attempts that ended in the window",
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def window_completion_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of the attempts ended in the window that completed."""
@@ -121,7 +120,7 @@ def window_completion_fraction(capture: Capture, scope: Scope) -> Value:
     numerator="attempts accepted in the window",
     denominator="attempts completed in the window",
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def window_acceptance_fraction(capture: Capture, scope: Scope) -> Value:
     """Attempts accepted in the window by those completed in it. It is the trainer's, not serving's."""
@@ -179,7 +178,7 @@ def _stage(name: str, meaning: str) -> MetricFunction:
         numerator=f"seconds that attempts ended in the window spent in {meaning}",
         denominator="attempts that ended in the window",
         freshness=_ANY,
-        phase=_STEPS,
+        phase=WINDOW,
     )(measured)
 
 

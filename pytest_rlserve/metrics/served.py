@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve.errors import NotMeasurable
@@ -13,8 +14,6 @@ from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pytest_rlserve.capture import Capture
 
 _COVERED = 0.95
@@ -24,31 +23,49 @@ _COVERED = 0.95
 def completed_rows(capture: Capture) -> pa.Table:
     """Return the rows of completed requests.
 
-    A row alone does not say how its request ended, so the framework's records decide; without them, the finish
-    metadata that Dynamo writes for sessions does.
-
     Raises:
-        NotMeasurable: neither is there.
+        NotMeasurable: nothing says how requests ended, or none completed.
     """
     found: pa.Table = capture.derive(_completed_rows)
-    if not found.num_rows:
-        raise NotMeasurable("no request is known to have completed")
     return found
 
 
 def _completed_rows(capture: Capture) -> pa.Table:
-    accounts = capture.derive(ledger)
-    if accounts.attempts or accounts.requests:
-        owners = capture.derive(join).owners
-        return capture.requests.take([n for n in sorted(owners) if owners[n].outcome == "completed"])
-    backend = pc.fill_null(capture.requests["backend_finish_reason"], "")
-    aborted = pc.or_(pc.equal(backend, "cancelled"), pc.starts_with(backend, "error"))
-    if not pc.any(pc.is_valid(capture.requests["finish_reason"])).as_py():
+    return capture.requests.take(pa.array(completed_numbers(capture), pa.int64()))
+
+
+def completed_numbers(capture: Capture) -> list[int]:
+    """Return the row numbers of completed requests.
+
+    A row alone does not say how its request ended, so the framework's records decide; without them, the finish
+    metadata that Dynamo writes for sessions does.
+
+    Raises:
+        NotMeasurable: neither is there, or no request completed.
+    """
+    found = capture.derive(_completed_numbers)
+    if found is None:
         raise NotMeasurable(
             "a row does not say how its request ended: give attempt records, or send X-Dynamo-Session-ID "
             "so that Dynamo records finish reasons"
         )
-    return capture.requests.filter(pc.and_(pc.is_valid(capture.requests["finish_reason"]), pc.invert(aborted)))
+    if not found:
+        raise NotMeasurable("no request is known to have completed")
+    return found
+
+
+def _completed_numbers(capture: Capture) -> list[int] | None:
+    accounts = capture.derive(ledger)
+    if accounts.attempts or accounts.requests:
+        owners = capture.derive(join).owners
+        return [number for number in sorted(owners) if owners[number].outcome == "completed"]
+    reasons = capture.requests["finish_reason"]
+    if not pc.any(pc.is_valid(reasons)).as_py():
+        return None
+    backend = pc.fill_null(capture.requests["backend_finish_reason"], "")
+    aborted = pc.or_(pc.is_in(backend, pa.array(["cancelled", "abort"])), pc.starts_with(backend, "error"))
+    found: list[int] = pc.indices_nonzero(pc.and_(pc.is_valid(reasons), pc.invert(aborted))).to_pylist()
+    return found
 
 
 def column(rows: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

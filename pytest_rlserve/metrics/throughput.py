@@ -8,7 +8,7 @@ import numpy as np
 
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
-from pytest_rlserve.metrics import Scope, Value, metric
+from pytest_rlserve.metrics import WINDOW, Scope, Value, metric
 from pytest_rlserve.metrics.freshness import lags
 from pytest_rlserve.metrics.served import column, completed_rows, tokens_by_attempt
 from pytest_rlserve.metrics.window import step_spans, window, within
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture, Window
     from pytest_rlserve.ledger import Account
 
-_STEPS = "whole trainer steps, else first to last acceptance"
 _ANY = "any policy version"
 _OPEN = "seconds in which the update gate was open"
 
@@ -28,12 +27,20 @@ def _accepted(capture: Capture, window: Window) -> list[Account]:
     attempts = capture.derive(ledger).attempts
     if not any(account.acceptance for account in attempts):
         raise NotMeasurable("no attempt was accepted or rejected: the source does not record decisions")
+    if any(account.acceptance == "accepted" and account.decided_at is None for account in attempts):
+        raise NotMeasurable("the source does not record when attempts were accepted")
     return [a for a in attempts if a.acceptance == "accepted" and within(window, a.decided_at)]
 
 
 def _left_out(window: Window) -> str:
     shut = window.seconds - window.open_seconds
-    return f"{shut:.2f} s in which the update gate was shut" if shut else ""
+    gate = f"{shut:.2f} s in which the update gate was shut" if shut else ""
+    return "; ".join(filter(None, (gate, _restarted(window))))
+
+
+def _restarted(window: Window) -> str:
+    undone = sum(end - start for start, end in window.excluded)
+    return f"{undone:.2f} s that a restart undid or in which no process ran" if undone else ""
 
 
 @metric(
@@ -43,7 +50,7 @@ def _left_out(window: Window) -> str:
     numerator="attempts accepted in the window",
     denominator=_OPEN,
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def accepted_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     """Trajectories the trainer accepted, per second in which requests could be sent. The primary metric."""
@@ -59,13 +66,13 @@ def accepted_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     numerator="attempts accepted in the window",
     denominator="seconds of the window, weight updates included",
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def accepted_trajectory_wall_throughput(capture: Capture, scope: Scope) -> Value:
     """Trajectories the trainer accepted, per second on the clock."""
     span = window(capture, scope.skip_steps, scope.span)
     accepted = len(_accepted(capture, span))
-    return Value(accepted / span.seconds, accepted)
+    return Value(accepted / span.seconds, accepted, _restarted(span))
 
 
 @metric(
@@ -75,12 +82,13 @@ def accepted_trajectory_wall_throughput(capture: Capture, scope: Scope) -> Value
     numerator="attempts accepted in the window and fresh",
     denominator=_OPEN,
     freshness="{fresh}",
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def fresh_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     """Accepted trajectories whose lag is within the policy's `max_lag`, per second with the gate open."""
     span = window(capture, scope.skip_steps, scope.span)
-    fresh = [a for a, lag in lags(capture, scope) if within(span, a.decided_at) and 0 <= lag <= scope.max_lag]
+    inside = {id(account) for account in _accepted(capture, span)}
+    fresh = [a for a, lag in lags(capture, scope) if id(a) in inside and 0 <= lag <= scope.max_lag]
     return Value(len(fresh) / span.open_seconds, len(fresh), _left_out(span))
 
 
@@ -91,7 +99,7 @@ def fresh_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     numerator="output tokens of attempts accepted in the window",
     denominator=_OPEN,
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
     """Output tokens the trainer could use, per second with the gate open."""
@@ -110,7 +118,7 @@ def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
     numerator="output tokens of requests completed in the window",
     denominator=_OPEN,
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def output_token_throughput(capture: Capture, scope: Scope) -> Value:
     """Output tokens of completed requests, accepted or not, per second with the gate open."""
@@ -128,7 +136,7 @@ def output_token_throughput(capture: Capture, scope: Scope) -> Value:
     numerator="requests completed in the window",
     denominator=_OPEN,
     freshness=_ANY,
-    phase=_STEPS,
+    phase=WINDOW,
 )
 def request_throughput(capture: Capture, scope: Scope) -> Value:
     """Completed requests per second with the gate open."""

@@ -8,6 +8,7 @@ from typing import Any
 from pytest_rlserve.capture import Capture, Window
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
+from pytest_rlserve.metrics.restarts import restarts
 
 ENOUGH_COMPLETIONS = 30
 """Fewer completions in a window say nothing about a rate."""
@@ -18,7 +19,8 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
 
     With step records it runs from the first `step_started` to the last `step_finished`: trainers accept in
     bursts at step ends, so a window that cuts a step would count its work without its result. Without them it
-    is the given `span`, else it runs from the first acceptance, which is not counted, to the last.
+    is the given `span`, else it runs from the first acceptance, which is not counted, to the last. What a restart
+    undid is left out of it, and so is the time in which no process ran.
 
     Raises:
         NotMeasurable: no whole step is left, nothing was accepted, or too little was completed in it.
@@ -36,7 +38,15 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
         start, end, reason = _between_acceptances(capture)
     if end <= start:
         raise NotMeasurable("the window has no length")
-    found = Window(start=start, end=end, closed=tuple(_closed(capture, start, end)), reason=reason)
+    excluded = _merged([(one.start, one.end) for one in capture.derive(restarts)], start, end)
+    shut = _merged([(a, _opened(capture, a, b)) for a, b in shut_spans(capture)], start, end)
+    found = Window(
+        start=start,
+        end=end,
+        excluded=tuple(excluded),
+        closed=tuple(_without(shut, excluded)),
+        reason=reason + _undone(capture, sum(b - a for a, b in excluded)),
+    )
     if found.open_seconds <= 0:
         raise NotMeasurable(f"the update gate was shut during the whole window of {found.seconds:.1f} s")
     completed = sum(
@@ -50,9 +60,20 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
     return found
 
 
+def window_kind(capture: Capture, span: tuple[float, float] | None = None) -> str:
+    """Say which window a capture's records allow, and whether they tell when the update gate was shut."""
+    if step_spans(capture):
+        kind = "whole trainer steps"
+    else:
+        kind = "the policy's window" if span else "first to last acceptance"
+    return kind if shut_spans(capture) else f"{kind}, no update gate recorded"
+
+
 def within(window: Window, instant: float | None) -> bool:
     """Tell whether an instant lies in the window: after its start, up to and including its end."""
-    return instant is not None and window.start < instant <= window.end
+    if instant is None or not window.start < instant <= window.end:
+        return False
+    return not any(start < instant <= end for start, end in window.excluded)
 
 
 def _events(capture: Capture, *names: str) -> list[dict[str, Any]]:
@@ -62,7 +83,8 @@ def _events(capture: Capture, *names: str) -> list[dict[str, Any]]:
 
 
 def step_spans(capture: Capture) -> list[tuple[float, float]]:
-    """Return start and finish of every step that has both, by start."""
+    """Return start and finish of every step that has both, by start; of a step that came again, the last time."""
+    undone = capture.derive(restarts)
     started: dict[object, float] = {}
     steps = []
     for event in _events(capture, "step_finished", "step_started"):
@@ -70,7 +92,7 @@ def step_spans(capture: Capture) -> list[tuple[float, float]]:
             started[event["step"]] = event["t"]
         elif event["step"] in started:
             steps.append((started.pop(event["step"]), event["t"]))
-    return sorted(steps)
+    return sorted(step for step in steps if not any(one.start <= step[0] < one.end for one in undone))
 
 
 def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
@@ -78,6 +100,7 @@ def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
         account.decided_at
         for account in capture.derive(ledger).attempts
         if account.acceptance == "accepted" and account.decided_at is not None
+        if not any(account.decided_at in one for one in capture.derive(restarts))
     )
     if len(decided) < 2:
         raise NotMeasurable(f"no step records, and {len(decided)} accepted attempts span no time")
@@ -106,9 +129,23 @@ def shut_spans(capture: Capture) -> list[tuple[float, float]]:
     return spans + [(instant, math.inf) for instant in shut.values()]
 
 
-def _closed(capture: Capture, start: float, end: float) -> list[tuple[float, float]]:
-    """Return the spans with the gate shut, cut to the window; gates of several updates may overlap."""
-    spans = shut_spans(capture)
+def _opened(capture: Capture, shut: float, opened: float) -> float:
+    """Return when a gate opened again: a process that took over after a restart had not shut it."""
+    later = (one.end for one in capture.derive(restarts) if one.end > shut)
+    return min(later, default=opened) if math.isinf(opened) else opened
+
+
+def _undone(capture: Capture, seconds: float) -> str:
+    """Say what restarts took out of the window."""
+    again = sum(len(one.steps) for one in capture.derive(restarts))
+    if not seconds:
+        return ""
+    steps = f", {again} {'step' if again == 1 else 'steps'} that came again" if again else ""
+    return f"; a restart left out: {seconds:.1f} s{steps}"
+
+
+def _merged(spans: list[tuple[float, float]], start: float, end: float) -> list[tuple[float, float]]:
+    """Return spans in order, cut to the window and without overlap: gates of several updates may overlap."""
     merged: list[tuple[float, float]] = []
     for one, other in sorted((max(a, start), min(b, end)) for a, b in spans if b > start and a < end):
         if merged and one <= merged[-1][1]:
@@ -116,3 +153,11 @@ def _closed(capture: Capture, start: float, end: float) -> list[tuple[float, flo
         else:
             merged.append((one, other))
     return merged
+
+
+def _without(spans: list[tuple[float, float]], holes: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return what is left of spans without the holes."""
+    for start, end in holes:
+        cut = [piece for a, b in spans for piece in ((a, min(b, start)), (max(a, end), b))]
+        spans = [(a, b) for a, b in cut if a < b]
+    return spans

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from os import PathLike
 
     from pytest_rlserve.capture import Capture
@@ -62,10 +62,15 @@ def reader(name: str, *, covers: Iterable[str]) -> Callable[[Callable[[Head], bo
     return register
 
 
-def open_capture(path: str | PathLike[str]) -> Capture:
+def open_capture(path: str | PathLike[str], *, settings: Mapping[str, Mapping[str, Any]] | None = None) -> Capture:
     """Read a capture from a directory, a file or a glob.
 
     What cannot be trusted becomes findings of the capture; only a path with nothing to read raises.
+
+    Args:
+        path: what to read.
+        settings: what a reader has to be told, by its name, e.g. ``{"nemo_rl": {"events": {"attempt_sealed":
+            "completed"}}}``; each reader's docstring says what it takes.
 
     Raises:
         UsageError: there is no such path, it holds no file that any reader knows, or its manifest is wrong.
@@ -73,4 +78,4 @@ def open_capture(path: str | PathLike[str]) -> Capture:
     from pytest_rlserve.readers.assemble import assemble
     from pytest_rlserve.readers.discover import files_of
 
-    return assemble(files_of(path))
+    return assemble(files_of(path), settings or {})

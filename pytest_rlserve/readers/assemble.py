@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pytest_rlserve import engine, model
 from pytest_rlserve.capture import Capture, Finding, Source
+from pytest_rlserve.chains import CHAINS, chains_of
 from pytest_rlserve.readers import READERS, shards
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_rlserve.readers import Reader
     from pytest_rlserve.readers.discover import Found
     from pytest_rlserve.readers.jsonl import Content, File
@@ -19,9 +23,10 @@ if TYPE_CHECKING:
 _TRACE = "dynamo.request.trace.v1"
 
 
-def assemble(found: Found) -> Capture:
+def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Capture:
     """Read every file and put the tables together; rows of a second producer's shards are left out."""
-    contents = engine.run(_read, found.files)
+    told = [(replace(file, settings=settings.get(reader.name, {})), reader) for file, reader in found.files]
+    contents = engine.run(_read, told)
     traces = {content.label: content.rows for content in contents if content.format == _TRACE}
     foreign, findings = shards.inventory(traces, found.shards)
     kept = [content for content in contents if content.label not in foreign]
@@ -38,25 +43,31 @@ def assemble(found: Found) -> Capture:
                 rows=c.rows,
                 whole=c.whole,
                 digest=c.digest,
-                covers=READERS[c.format].covers,
+                covers=READERS[c.format].covers if c.covers is None else c.covers,
             )
             for c in kept
         ),
         findings=tuple(findings),
         not_read=(*found.not_read, *left_out),
-        **{name: _joined(name, kept) for name in model.TABLES},
+        scalars=_joined("requests", kept, model.SCALARS),
+        chains=_joined("chains", kept, CHAINS),
+        **{name: _joined(name, kept, schema) for name, schema in model.TABLES.items() if name != "requests"},
     )
 
 
 def _read(part: tuple[File, Reader]) -> Content:
     file, reader = part
     assert reader.reads is not None, f"reader {reader.name} has no @read function"
-    return reader.reads(file)
+    content = reader.reads(file)
+    whole = content.tables.get("requests")
+    if whole is not None and model.HASHES in whole.column_names:
+        content.tables |= {"requests": whole.drop_columns([model.HASHES]), "chains": chains_of(whole[model.HASHES])}
+    return content
 
 
-def _joined(name: str, contents: list[Content]) -> pa.Table:
+def _joined(name: str, contents: list[Content], schema: pa.Schema) -> pa.Table:
     tables = [content.tables[name] for content in contents if name in content.tables]
-    return pa.concat_tables(tables) if tables else model.TABLES[name].empty_table()
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def _nothing_to_judge(contents: list[Content]) -> list[Finding]:

@@ -62,7 +62,9 @@ class AttemptEvent(msgspec.Struct, gc=False):
 
 
 _TEXT = [field.name for field in ATTEMPT_EVENTS if field.type == "string" and field.name != "source"]
-_OTHER = [field.name for field in ATTEMPT_EVENTS if field.name not in (*_TEXT, "source", "line")]
+_NOT_OURS = ("session_ids", "source", "line")
+"""Columns that no field of this format fills."""
+_OTHER = [field.name for field in ATTEMPT_EVENTS if field.name not in (*_TEXT, *_NOT_OURS)]
 
 
 @reader(

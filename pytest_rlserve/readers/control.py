@@ -32,7 +32,8 @@ Event = Literal[
     "worker_lost",
 ]
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Id = str | Whole
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Id = Text | Whole
 Unset = msgspec.UnsetType
 _UNSET = msgspec.UNSET
 
@@ -44,9 +45,9 @@ class ControlEvent(msgspec.Struct, gc=False):
     t: Annotated[float, msgspec.Meta(ge=0)]
     schema: Literal["rlserve.control.v1"] | Unset = _UNSET
     run: Id | Unset = _UNSET
-    worker_id: str | int | Unset = _UNSET
-    replaced_worker_id: str | int | Unset = _UNSET
-    target_workers: list[str | int] | Unset = _UNSET
+    worker_id: Text | int | Unset = _UNSET
+    replaced_worker_id: Text | int | Unset = _UNSET
+    target_workers: list[Text | int] | Unset = _UNSET
     update: Id | Unset = _UNSET
     policy_version: Id | Unset = _UNSET
     step: Whole | Unset = _UNSET

@@ -15,6 +15,7 @@ from pytest_rlserve.readers.jsonl import File
 from pytest_rlserve.readers.lines import Lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from os import PathLike
 
 _HEAD = 1 << 16
@@ -91,7 +92,7 @@ def files_of(path: str | PathLike[str]) -> Found:
     if not known:
         seen = ", ".join(f"{label} ({why})" for label, why in unknown[:3])
         raise UsageError(
-            f"{path} holds no file that this version can read: {seen}\n  known formats: {', '.join(READERS)}"
+            f"{path} holds no file that this version can read{f': {seen}' if seen else ''}\n  known formats: {', '.join(READERS)}"
         )
     return Found(
         name=name,
@@ -139,16 +140,23 @@ def _reader_of(file: File) -> Reader | str:
     return "unknown format"
 
 
+def _first_lines(path: Path, start: bytes) -> Iterator[bytes]:
+    if path.name.endswith(_ROW_LIKE):
+        yield from (line for _, line in Lines(path))
+    elif start.startswith(b"{"):
+        # Logs hold rows too, and a document may stand on one line; of such files the start must suffice.
+        yield start.partition(b"\n")[0]
+
+
 def _head(path: Path) -> Head:
     with path.open("rb") as file:
         start = file.read(_HEAD)
     row: dict[str, Any] | None = None
-    if path.name.endswith(_ROW_LIKE):
-        for _, line in Lines(path):
-            try:
-                first = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            row = first if isinstance(first, dict) else None
-            break
+    for line in _first_lines(path, start):
+        try:
+            first = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        row = first if isinstance(first, dict) else None
+        break
     return Head(name=path.name, start=start, row=row)

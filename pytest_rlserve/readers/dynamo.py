@@ -3,98 +3,30 @@
 The file sinks wrap each record as ``{"timestamp", "event"}``; other sinks write it bare. The wrapper's timestamp
 counts milliseconds since the recorder started and is no time of day, so it is ignored. A `request_end` row has
 no outcome: whether a short answer was a completion or a cancellation, only the framework's records can say.
+In rows of June 2026 `session_id` names the whole run and `trajectory_id` the rollout; where both are there, the
+rollout is the session.
 """
 
 from __future__ import annotations
 
-from array import array
-from typing import Annotated, Any, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.readers import Head, reader
+from pytest_rlserve.readers.dynamo_prompts import Decoded, Prompts
+from pytest_rlserve.readers.dynamo_quick import Block, Doubt, understand
+from pytest_rlserve.readers.dynamo_shapes import RequestEnd, RequestPayload, ToolEvent
 from pytest_rlserve.readers.jsonl import Content, File, RowReader
+from pytest_rlserve.readers.lines import Lines, split, stripped
+from pytest_rlserve.readers.rows import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_rlserve.readers.dynamo_shapes import Columns
 
 FORMAT = "dynamo.request.trace.v1"
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Millis = Annotated[float, msgspec.Meta(ge=0)]
-Text = Annotated[str, msgspec.Meta(min_length=1)]
-Unset = msgspec.UnsetType
-_UNSET = msgspec.UNSET
-
-
-class _Worker(msgspec.Struct, gc=False):
-    prefill_worker_id: int | Unset = _UNSET
-    decode_worker_id: int | Unset = _UNSET
-    prefill_dp_rank: Count | Unset = _UNSET
-    decode_dp_rank: Count | Unset = _UNSET
-
-    def __post_init__(self) -> None:
-        array("Q", [w for w in (self.prefill_worker_id, self.decode_worker_id) if isinstance(w, int)])
-
-
-class _Replay(msgspec.Struct, gc=False):
-    trace_block_size: Count | Unset = _UNSET
-    input_length: Count | Unset = _UNSET
-    input_sequence_hashes: list[int] | Unset = _UNSET
-
-    def __post_init__(self) -> None:
-        if isinstance(self.input_sequence_hashes, list):
-            array("Q", self.input_sequence_hashes)
-
-
-class _Choice(msgspec.Struct, gc=False):
-    choice_index: Count | Unset = _UNSET
-    finish_reason: str | Unset = _UNSET
-    stop_reason: str | int | Unset = _UNSET
-
-
-class _Finish(msgspec.Struct, gc=False):
-    finish_reason: str | Unset = _UNSET
-    backend_finish_reason: str | Unset = _UNSET
-    choices: list[_Choice] | Unset = _UNSET
-
-
-class _Request(msgspec.Struct, gc=False):
-    request_id: Text
-    x_request_id: str | Unset = _UNSET
-    model: str | Unset = _UNSET
-    input_tokens: Count | Unset = _UNSET
-    output_tokens: Count | Unset = _UNSET
-    cached_tokens: Count | Unset = _UNSET
-    request_received_ms: Count | Unset = _UNSET
-    prefill_wait_time_ms: Millis | Unset = _UNSET
-    prefill_time_ms: Millis | Unset = _UNSET
-    ttft_ms: Millis | Unset = _UNSET
-    total_time_ms: Millis | Unset = _UNSET
-    avg_itl_ms: Millis | Unset = _UNSET
-    kv_transfer_estimated_latency_ms: Millis | Unset = _UNSET
-    kv_hit_rate: float | Unset = _UNSET
-    queue_depth: Count | Unset = _UNSET
-    worker: _Worker | Unset = _UNSET
-    replay: _Replay | Unset = _UNSET
-    finish_reason_metadata: _Finish | Unset = _UNSET
-
-
-class _Context(msgspec.Struct, gc=False):
-    session_id: Text
-    parent_session_id: str | Unset = _UNSET
-    session_final: bool | Unset = _UNSET
-    input_trigger: str | Unset = _UNSET
-    trajectory_id: str | Unset = _UNSET
-    agent_headers: dict[str, Any] | Unset = _UNSET
-
-
-class RequestEnd(msgspec.Struct, gc=False):
-    """The quick test for a `request_end` row; any other row goes to the schema."""
-
-    schema: Literal["dynamo.request.trace.v1"]
-    event_type: Literal["request_end"]
-    event_time_unix_ms: Count
-    request: _Request
-    event_source: str | Unset = _UNSET
-    agent_context: _Context | Unset = _UNSET
+_SCHEMAS = ("dynamo.request.trace.", "dynamo.agent.trace.")
+"""Known by name, so that rows of another version are refused as such and not passed over."""
 
 
 def unwrap(row: dict[str, Any]) -> dict[str, Any]:
@@ -108,29 +40,92 @@ def recognises(head: Head) -> bool:
     """Recognise the schema's name in the first row, or a shard's usual file name."""
     row = unwrap(head.row or {})
     named = str(row.get("schema", ""))
-    return named.startswith("dynamo.request.trace.") or (not named and head.name.startswith("request-trace"))
+    return named.startswith(_SCHEMAS) or (not named and head.name.startswith("request-trace"))
 
 
 @recognises.read
 def read(file: File) -> Content:
     """Read one shard into requests, payloads and tools."""
-    rows = RowReader(file, FORMAT, RequestEnd, "requests", "payloads", "tools")
-    for line, size, row in rows.rows(unwrap):
-        kind = row["event_type"]
-        match kind:
-            case "request_end":
-                rows.add("requests", kind, line, _request(row))
-            case "request_payload":
-                rows.add("payloads", kind, line, _payload(row, size))
-            case _:
-                rows.add("tools", kind, line, _tool(row))
-    return rows.done()
+    shard = Shard(file)
+    lines = Lines(file.path)
+    for text in lines.blocks():
+        lines.count += shard.take(text, lines.count + 1)
+    shard.finish(lines)
+    return shard.done()
+
+
+class Shard(RowReader):
+    """Fills the tables from blocks of lines: quickly where that is sure, else line by line. Both give the same."""
+
+    def __init__(self, file: File) -> None:
+        """Prepare to read `file`."""
+        super().__init__(file, FORMAT, RequestEnd, "requests", "payloads", "tools")
+        self._prompts = Prompts()
+
+    def take(self, text: bytes, first: int) -> int:
+        """Take a block whose first line has the number `first`; return how many lines it has."""
+        try:
+            block = understand(text)
+            aside = [self._judged(first + place, line) for place, line in block.doubtful]
+            if any(isinstance(row, dict) and row["event_type"] != "request_payload" for _, _, row in aside):
+                raise Doubt  # a row that belongs between the others
+            names = zip(*(block.ends.columns[name] for name in ("session_id", "parent_session_id")), strict=True)
+            prompts = self._prompts.decode(text, block.hashes, names, self.chains.rows)
+        except Doubt:
+            lines = split(text)
+            self._put(self._judged(number, line) for number, line in enumerate(lines, first))
+            return len(lines)
+        self._put(aside)
+        self._fill(block, prompts, first)
+        return block.count
+
+    def shape_of(self, row: dict[str, Any]) -> type[RequestEnd | RequestPayload | ToolEvent]:
+        """Return the shape of that kind of record."""
+        return RequestPayload if "payload" in row else ToolEvent if "tool" in row else RequestEnd
+
+    def _judged(self, number: int, text: bytes) -> tuple[int, int, dict[str, Any] | Refusal | None]:
+        """Return a line's number, its size, and its row or why it has none; None for a blank line."""
+        line = stripped(text, number)
+        return number, len(line), self.judge(line, unwrap) if line else None
+
+    def _put(self, judged: Iterable[tuple[int, int, dict[str, Any] | Refusal | None]]) -> None:
+        for number, size, row in judged:
+            if isinstance(row, Refusal):
+                self.refuse(number, str(row))
+            elif row is not None:
+                kind = row["event_type"]
+                match kind:
+                    case "request_end":
+                        self.add("requests", kind, number, _request(row))
+                    case "request_payload":
+                        self.add("payloads", kind, number, _payload(row, size))
+                    case _:
+                        self.add("tools", kind, number, _tool(row))
+
+    def _fill(self, block: Block, prompts: Decoded, first: int) -> None:
+        """Take over what the quick path understood."""
+        for table, part, times in (("requests", block.ends, _REQUEST_TIMES), ("tools", block.tools, _TOOL_TIMES)):
+            count = len(part.places)
+            kinds = part.columns["event_type"]
+            place: Columns = {"source": [self.file.label] * count, "line": [first + one for one in part.places]}
+            instants: Columns = {name: _seconds_of(part.columns[ms]) for name, ms in times.items()}
+            found = part.columns | place | instants | {"event": kinds}
+            self.tables[table].extend(found, count)
+            for kind in dict.fromkeys(kinds):
+                self.count(kind, kinds.count(kind))
+        self.chains.extend(prompts.back, prompts.shared, prompts.sizes, prompts.values)
+
+
+def _seconds_of(column: list[int | None]) -> list[float | None]:
+    return [None if ms is None else ms / 1000 for ms in column]
 
 
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
+_REQUEST_TIMES = {"received_at": "request_received_ms", "ended_at": "event_time_unix_ms"}
+_TOOL_TIMES = {"started_at": "started_at_unix_ms", "ended_at": "ended_at_unix_ms"}
 _SAME = [
     "request_id",
     "x_request_id",
@@ -160,7 +155,7 @@ def _request(row: dict[str, Any]) -> dict[str, Any]:
         inner = request.get(part) or {}
         for name in names:
             out[name] = inner.get(name)
-    out["session_id"] = context.get("session_id")
+    out["session_id"] = context.get("trajectory_id") or context.get("session_id")
     out["parent_session_id"] = context.get("parent_session_id")
     out["received_at"] = _seconds(request.get("request_received_ms"))
     out["ended_at"] = _seconds(row["event_time_unix_ms"])
@@ -179,7 +174,7 @@ def _tool(row: dict[str, Any]) -> dict[str, Any]:
     tool, context = row["tool"], row.get("agent_context") or {}
     return {
         "event": row["event_type"],
-        "session_id": context.get("session_id"),
+        "session_id": context.get("trajectory_id") or context.get("session_id"),
         "tool_call_id": tool.get("tool_call_id"),
         "tool_class": tool.get("tool_class"),
         "started_at": _seconds(tool.get("started_at_unix_ms")),

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import model
 from pytest_rlserve.capture import Finding
+from pytest_rlserve.chains import Chains
 from pytest_rlserve.readers.lines import Lines
 from pytest_rlserve.readers.rows import Refusal, decode, fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     import msgspec
@@ -23,10 +24,11 @@ _EXPLAINED = 50
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file to read: where it is and how the capture calls it."""
+    """One file to read: where it is, how the capture calls it, and what the policy says of its format."""
 
     path: Path
     label: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class Content:
     """Rows by kind, e.g. {"request_end": 5, "request_payload": 1}."""
     whole: bool = True
     digest: str = ""
+    covers: tuple[str, ...] | None = None
+    """What this one file can tell, where that is not the same for every file of its format."""
 
     @property
     def rows(self) -> int:
@@ -55,41 +59,58 @@ class RowReader:
         """Prepare to read `file` into the named tables."""
         self.file, self.format, self.shape = file, format, shape
         self.content = Content(format=format, label=file.label)
-        self._rows = {name: model.Rows(model.TABLES[name]) for name in tables}
+        self.tables = {name: model.Rows(model.TABLES[name]) for name in tables if name != "requests"}
+        if "requests" in tables:
+            self.tables["requests"] = model.Rows(model.SCALARS)
+        self.chains = Chains()
         self._reals = {
             name: [column.name for column in model.TABLES[name] if column.type == "double"] for name in tables
         }
         self._refused = 0
+        self._last = 0, ""
 
     def rows(self, unwrap: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield line number, size in bytes and row for every line that fits; the others become findings."""
-        lines = Lines(self.file.path)
-        last: tuple[int, str] | None = None
-        for number, line in lines:
-            row = decode(line)
-            if not isinstance(row, Refusal):
-                row = unwrap(row)
-                refusal = fit(row, self.shape, self.format)
-                if refusal is None:
-                    yield number, len(line), row
-                    continue
-                row = refusal
-            self._refuse(number, str(row))
-            last = number, str(row)
-        self._finish(lines, last)
+        for number, line in self.lines():
+            row = self.judge(line, unwrap)
+            if isinstance(row, Refusal):
+                self.refuse(number, str(row))
+            else:
+                yield number, len(line), row
 
-    def _refuse(self, line: int, why: str) -> None:
+    def judge(self, line: bytes, unwrap: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any] | Refusal:
+        """Return the row that a line holds, or why it holds none."""
+        row = decode(line)
+        if isinstance(row, Refusal):
+            return row
+        row = unwrap(row)
+        return fit(row, self.shape_of(row), self.format) or row
+
+    def shape_of(self, row: dict[str, Any]) -> type[msgspec.Struct]:
+        """Return the shape that a decoded row must fit; override it where there are several."""
+        return self.shape
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield every line with its number; afterwards take note of what was wrong with the file as a whole."""
+        lines = Lines(self.file.path)
+        yield from lines
+        self.finish(lines)
+
+    def refuse(self, line: int, why: str) -> None:
+        """Report a line that is not a row; of very many, the last is named and the others are counted."""
         self._refused += 1
+        self._last = line, why
         if self._refused <= _EXPLAINED:
             self.content.findings.append(self._finding(why, line=line))
 
-    def _finish(self, lines: Lines, last: tuple[int, str] | None) -> None:
+    def finish(self, lines: Lines) -> None:
+        """Take note of what was wrong with the file as a whole."""
         content = self.content
         content.digest = lines.digest
-        if self._refused > _EXPLAINED and last:
-            more = self._refused - _EXPLAINED
-            text = f"{more:,} more lines were refused, the last at line {last[0]}: {last[1]}"
-            content.findings.append(self._finding(text, line=last[0], count=more))
+        if self._refused > _EXPLAINED:
+            more, (line, why) = self._refused - _EXPLAINED, self._last
+            text = f"{more:,} more lines were refused, the last at line {line}: {why}"
+            content.findings.append(self._finding(text, line=line, count=more))
         if lines.trouble:
             content.whole = False
             text = f"{lines.trouble}; {content.rows:,} whole rows were read before that"
@@ -99,19 +120,29 @@ class RowReader:
         return Finding(message=message, severity="error", check=check, path=self.file.label, **place)
 
     def add(self, table: str, kind: str, line: int, row: dict[str, Any]) -> None:
-        """Put one row into a table."""
+        """Put the one row that a line gives into a table, and count it as of that kind."""
+        self.put(table, line, row)
+        self.count(kind)
+
+    def put(self, table: str, line: int, row: dict[str, Any]) -> None:
+        """Put a row into a table; a line may give several."""
         row["source"], row["line"] = self.file.label, line
         for name in self._reals[table]:
             if type(row.get(name)) is int:  # Arrow takes no whole number that a float cannot hold exactly
                 row[name] = float(row[name])
-        self._rows[table].add(row)
-        self.count(kind)
+        if table == "requests":
+            hashes = row.get(model.HASHES)
+            self.chains.add(None if hashes is None else map(int, hashes))  # 7.0 is the whole number 7
+        self.tables[table].add(row)
 
-    def count(self, kind: str) -> None:
-        """Count a row of that kind."""
-        self.content.kinds[kind] = self.content.kinds.get(kind, 0) + 1
+    def count(self, kind: str, rows: int = 1) -> None:
+        """Count lines of that kind."""
+        if rows:
+            self.content.kinds[kind] = self.content.kinds.get(kind, 0) + rows
 
     def done(self) -> Content:
         """Return what the file gave."""
-        self.content.tables = {name: rows.table() for name, rows in self._rows.items()}
+        self.content.tables = {name: rows.table() for name, rows in self.tables.items()}
+        if "requests" in self.tables:
+            self.content.tables["chains"] = self.chains.table()
         return self.content

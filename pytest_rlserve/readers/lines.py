@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+"""Bytes of the file that are taken at once."""
+_BLOCK = 1 << 20
+"""Bytes of text that are given out at once, or somewhat more: they stay in the processor's cache."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -34,26 +37,41 @@ class Lines:
         self.path = path
         self.trouble: str | None = None
         self.digest = ""
+        self.count = 0
+        """Lines so far; who takes `blocks` counts them."""
         self._hash = hashlib.sha256()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield line numbers and lines."""
-        number, rest = 0, b""
-        for block in self._blocks():
-            *pieces, tail = block.split(b"\n")
-            for piece in pieces:
-                number += 1
-                if line := _stripped(rest + piece, number):
-                    yield number, line
-                rest = b""
-            rest += tail
-        if rest and self.trouble:
-            self.trouble += f"; line {number + 1} is incomplete and was not read"
-        elif line := _stripped(rest, number + 1):
-            yield number + 1, line
+        for block in self.blocks():
+            first = self.count + 1
+            lines = split(block)
+            self.count += len(lines)
+            for number, line in enumerate(lines, first):
+                if text := stripped(line, number):
+                    yield number, text
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield whole lines, many at once; each ends in LF, except for the last one of a file that does not."""
+        pieces: list[bytes] = []
+        size = 0
+        for data in self._data():
+            pieces.append(data)
+            size += len(data)
+            end = data.rfind(b"\n") + 1 if size >= _BLOCK else 0
+            if end:
+                pieces[-1] = data[:end]
+                yield b"".join(pieces)
+                pieces, size = [data[end:]], len(data) - end
+        text = b"".join(pieces)
+        end = text.rfind(b"\n") + 1 if self.trouble else len(text)
+        if end:
+            yield text[:end]
+        if end < len(text):
+            self.trouble = f"{self.trouble}; line {self.count + 1} is incomplete and was not read"
         self.digest = self._hash.hexdigest()
 
-    def _blocks(self) -> Iterator[bytes]:
+    def _data(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
             head = self._take(file)
             if head.startswith(_GZIP_MAGIC):
@@ -108,7 +126,15 @@ class Lines:
             pass
 
 
-def _stripped(line: bytes, number: int) -> bytes:
+def split(block: bytes) -> list[bytes]:
+    """Return the lines of a block, without their LF."""
+    lines = block.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def stripped(line: bytes, number: int) -> bytes:
     """Return the line without its CR, the white space around it, and a byte order mark before line 1."""
     text = line.removeprefix(_BOM) if number == 1 else line
     return text.rstrip(b"\r").strip(b" \t")

@@ -62,13 +62,16 @@ class _BadFieldError(ValueError):
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row: dict[str, Any] = {}
+    twice: list[str] = []
     for key, value in pairs:
         if not _encodable(key):
             raise _BadFieldError("a field's name holds half of a surrogate pair")
         if key in row:
-            raise _BadFieldError(f"{_named(key)} given twice")
+            twice.append(_named(key))
         _sound(_named(key), value)
         row[key] = value
+    if twice:
+        raise _BadFieldError(f"{' and '.join(dict.fromkeys(twice))} given twice")
     return row
 
 
@@ -115,9 +118,14 @@ def _explain(line: bytes) -> dict[str, Any] | Refusal:
 
 
 def fit(row: dict[str, Any], shape: type[msgspec.Struct], format: str) -> Refusal | None:
-    """Check a decoded row against the format's schema; `shape` is the quick test that may stand for it."""
+    """Check a decoded row against the format's schema; `shape` is the quick test that may stand for it.
+
+    What msgspec cannot express, a shape says by a method `exact`.
+    """
     try:
-        msgspec.convert(row, shape)
+        quick: Any = msgspec.convert(row, shape)
+        if hasattr(shape, "exact") and not quick.exact():
+            raise OverflowError
     except (msgspec.ValidationError, OverflowError):
         reasons = schema.problems(format, row) or [f"{name} is not exact" for name in _inexact(row)]
         return Refusal(tuple(reasons)) if reasons else None

@@ -84,7 +84,8 @@ def _gaps(shards: list[Shard], expected: int | None) -> list[Finding]:
             text = f"{missing:,} segments of {prefix!r} are missing"
             findings.append(_finding(text, ids=which, count=missing))
     if expected is not None and len(seen) != expected:
-        findings.append(_finding(f"the manifest promises {expected} shards, {len(seen)} are there"))
+        verb = "is" if len(seen) == 1 else "are"
+        findings.append(_finding(f"the manifest promises {expected} shards, {len(seen)} {verb} there"))
     return findings
 
 

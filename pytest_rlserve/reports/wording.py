@@ -49,7 +49,8 @@ def headline(report: Row) -> str:
     parts += [f"limits: {tally(limits)}"] if limits else []
     parts += [f"checks: {tally(checks)}"] if checks else []
     parts += [f"{len(report['not_run']):,} not run"] if report.get("not_run") else []
-    return f"{word(report['verdict']).upper()}: " + "; ".join(filter(None, parts))
+    found = "; ".join(filter(None, parts))
+    return f"{word(report['verdict']).upper()}: {found or 'nothing was judged'}"
 
 
 def _worst(pairs: Iterable[tuple[Hashable, str]]) -> list[str]:
@@ -105,6 +106,6 @@ def change(row: Row, field: str = "delta", *, signed: bool = True) -> str:
 
 def direction(row: Row) -> str:
     """Say whether a comparison's change is "better" or "worse"; an empty string where there is none."""
-    if not row.get("delta") or row.get("better") not in ("higher", "lower"):
+    if row["verdict"] == "unchanged" or not row.get("delta") or row.get("better") not in ("higher", "lower"):
         return ""
     return "better" if (row["delta"] > 0) == (row["better"] == "higher") else "worse"

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import scipy.special  # noqa: F401 - see below
-from plugin.projects import RECORDED
-from plugin.rollout import FIRST_START, write_rollout
 
 import pytest_rlserve.controller
 import pytest_rlserve.engine.share
@@ -20,6 +18,8 @@ import pytest_rlserve.gate.selftest
 import pytest_rlserve.readers.assemble
 import pytest_rlserve.readers.discover
 import pytest_rlserve.suite  # noqa: F401
+from plugin.projects import RECORDED
+from plugin.rollout import FIRST_START, write_rollout
 from pytest_rlserve.checks import CHECKS
 from pytest_rlserve.gate import refresh, report  # noqa: F401
 from pytest_rlserve.gate.policy import Policy
@@ -77,7 +77,9 @@ def baseline(pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
     def store(*rates: float, folder: str = "baselines", policy: Policy | None = None, **figures: Any) -> Path:
         home = tmp_path_factory.mktemp("baseline")
         captures = [
-            open_capture(write_rollout(home / f"base-{n}", rate=rate, start=1000.0 + 1000.0 * n, **figures))
+            open_capture(
+                write_rollout(home / f"base-{n}", rate=rate, start=FIRST_START - 1e6 + 1000.0 * n, **figures)
+            )
             for n, rate in enumerate(rates)
         ]
         wanted = Update(wanted=True)
@@ -99,15 +101,19 @@ def messages(pytester: pytest.Pytester) -> Plain:
     """Return what a run with ``-q --no-header`` says up to its verdict, the same on every machine."""
 
     def plain(result: pytest.RunResult) -> str:
-        lines = [line.replace(str(pytester.path), "PROJECT").replace(str(RECORDED), "RECORDED") for line in
-                 (*result.outlines, *result.errlines)]
-        section = next((n for n, line in enumerate(lines) if re.fullmatch("=+ rlserve =+", line)), None)
-        if section is not None:
-            verdict = next(line for line in lines[section + 1 :] if line)
-            summary = [n for n, line in enumerate(lines) if "short test summary info" in line]
-            lines = [*lines[: section + 1], verdict, *lines[summary[0] if summary else -1 :]]
-        text = "\n".join(lines).strip() + "\n"
-        return re.sub(r"in \d+\.\d+s", "in TIME", text)
+        sections: list[list[str]] = [[]]
+        for line in (*result.outlines, *result.errlines):
+            if re.fullmatch("=+ .+ =+", line):
+                sections.append([])
+            if not re.fullmatch(r"\S+ +\[ *\d+%\]", line):
+                sections[-1].append(line)
+        said = {section[0].strip("= ") if section else "": section for section in sections}
+        said.pop("warnings summary", None)
+        said.pop("short test summary info", None)
+        if verdict := said.pop("rlserve", None):
+            said["rlserve"] = [verdict[0], next(filter(None, verdict[1:]))]
+        text = "\n".join(line for section in said.values() for line in section)
+        return text.replace(str(pytester.path), "PROJECT").replace(str(RECORDED), "RECORDED").strip() + "\n"
 
     return plain
 

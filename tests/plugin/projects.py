@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from pytest_rlserve.gate.items import items
+from pytest_rlserve.gate.policy import Policy
+
 RECORDED = Path(__file__).parents[1] / "data" / "captures"
 """Captures recorded from a real Dynamo."""
 PRIMARY = "accepted_trajectory_throughput"
-CHECKS = ["requests_are_unique", "rows_fit_schema", "shards_are_whole", "attempts_reconcile", "requests_are_joined"]
-"""The checks of the default policy, in order."""
-ITEMS = [*(f"checks::{name}" for name in CHECKS), f"metrics::{PRIMARY}", "metrics::update_downtime"]
-"""What the default policy has judged."""
+ITEMS = [f"{kind}::{name}" for kind, name in items(Policy())]
+"""What the default policy has judged: the checks, foundations first, and two metrics."""
+CHECKS = [item.removeprefix("checks::") for item in ITEMS if item.startswith("checks::")]
+ALL = len(ITEMS)
 
 Run = Callable[..., pytest.RunResult]
 Write = Callable[..., Path]

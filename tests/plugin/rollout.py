@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 40
 PROMPT_TOKENS, CACHED_TOKENS, OUTPUT_TOKENS = 128, 96, 20
+BLOCK = 32
+"""Tokens; three of the four blocks of a prompt are the same for all."""
 FIRST_START = 1_800_000_000.0
 WORKER = 7
 
 
-def write_rollout(  # noqa: PLR0913 - each is one figure of the capture
+def write_rollout(
     folder: Path,
     *,
     rate: float = 10.0,
@@ -48,10 +50,10 @@ def write_rollout(  # noqa: PLR0913 - each is one figure of the capture
     attempts = [row for name in names for row in _attempt(name, start, ends[name], end, ttft_ms)]
     attempts += [_event("dispatched", start, f"open{number}") for number in range(open_attempts)]
     control: list[dict[str, Any]] = [
+        {"event": "version", "t": start - 1, "worker_id": WORKER, "update": 0, "policy_version": 0},
         {"event": "step_started", "t": start, "step": 0},
         {"event": "step_finished", "t": end, "step": 0},
-        {"event": "gate_closed", "t": end, "update": 1},
-        {"event": "gate_opened", "t": end + downtime, "update": 1},
+        *_update(end, end + downtime),
     ]
     served = [_row(name, number, start, ends[name], ttft_ms, prompt) for number, name in enumerate(names)]
     folder.mkdir(parents=True)
@@ -70,6 +72,16 @@ def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def _update(closed: float, opened: float) -> list[dict[str, Any]]:
+    phases = ("pause", "transfer", "cache_reset", "version", "ready", "resume")
+    said = {"update": 1, "policy_version": 1}
+    return [
+        {"event": "gate_closed", "t": closed, "target_workers": [WORKER], **said},
+        *({"event": phase, "t": (closed + opened) / 2, "worker_id": WORKER, **said} for phase in phases),
+        {"event": "gate_opened", "t": opened, **said},
+    ]
+
+
 def _event(event: str, t: float, name: str, **more: Any) -> dict[str, Any]:
     return {"event": event, "t": t, "attempt_id": name, "sample_id": name, "session_id": f"session-{name}", **more}
 
@@ -82,8 +94,8 @@ def _attempt(name: str, start: float, ended: float, decided: float, ttft_ms: flo
         _event("dispatched", start, name),
         _event("dispatched", start, name, **request),
         _event("completed", ended, name, **request, **answer),
-        _event("completed", ended, name),
-        _event("accepted", decided, name),
+        _event("completed", ended, name, policy=0),
+        _event("accepted", decided, name, trained_version=0),
     ]
 
 
@@ -106,9 +118,10 @@ def _row(name: str, number: int, start: float, ended: float, ttft_ms: float, pro
             "avg_itl_ms": 5.0,
             "worker": {"prefill_worker_id": WORKER, "decode_worker_id": WORKER},
             "replay": {
-                "trace_block_size": 64,
+                "trace_block_size": BLOCK,
                 "input_length": PROMPT_TOKENS,
-                "input_sequence_hashes": [1 + prompt, 1000 * (1 + prompt) + number],
+                "input_sequence_hashes": [hash_ + 1000 * prompt for hash_ in (1, 2, 3, 100 + number)],
             },
+            "finish_reason_metadata": {"finish_reason": "stop", "backend_finish_reason": "stop"},
         },
     }

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+
 from plugin.projects import both_ways, error_lines, ids, outcomes
 
 if TYPE_CHECKING:
@@ -23,8 +24,11 @@ MIXED = """
 """
 
 
-@both_ways
-@pytest.mark.parametrize("fixture", ["rl_trace", "rl_captures", "rl_baseline"])
+@pytest.mark.parametrize(
+    ("fixture", "workers"),
+    [("rl_trace", ()), ("rl_captures", ()), ("rl_baseline", ()), ("rl_trace", ("-n", "2"))],
+    ids=["rl_trace", "rl_captures", "rl_baseline", "rl_trace-xdist"],
+)
 def test_a_test_that_needs_a_capture_errs_and_is_never_skipped(
     run: Run, pytester: pytest.Pytester, fixture: str, workers: tuple[str, ...]
 ) -> None:
@@ -54,13 +58,8 @@ def test_a_parametrized_test_errs_although_there_is_no_capture_to_parametrize_it
 
 def test_the_message_is_the_whole_message(run: Run, pytester: pytest.Pytester, messages: Plain) -> None:
     pytester.makepyfile(test_it="def test_it(rl_trace): pass")
-    lines = messages(run("-q", "--no-header")).split("\n")
-    assert [line.strip("_ =") for line in lines[1:5]] == [
-        "ERRORS",
-        "ERROR at setup of test_it[no-trace]",
-        NO_CAPTURE,
-        "short test summary info",
-    ]
+    lines = messages(run("-q", "--no-header")).splitlines()
+    assert [line.strip("_ =") for line in lines] == ["ERRORS", "ERROR at setup of test_it[no-trace]", NO_CAPTURE]
 
 
 @both_ways

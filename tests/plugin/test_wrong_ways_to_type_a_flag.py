@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from plugin.projects import Run, both_ways, error_lines
+
+from plugin.projects import Run, error_lines
 
 WITH_A_SPACE = (
     "ERROR: {0} PATH: write {0}=PATH; after a space pytest takes the path for a folder of tests, "
@@ -21,13 +22,14 @@ named = pytest.mark.parametrize(("args", "said"), WRONG, ids=[" ".join(args) for
 
 
 @named
-@both_ways
+@pytest.mark.parametrize("others", [(), ("-n", "2"), ("-q", "tests")], ids=["alone", "xdist", "among others"])
 def test_it_is_refused_on_the_command_line(
-    run: Run, pytester: pytest.Pytester, args: tuple[str, ...], said: str, workers: tuple[str, ...]
+    run: Run, pytester: pytest.Pytester, args: tuple[str, ...], said: str, others: tuple[str, ...]
 ) -> None:
     pytester.makepyfile("def test_green(): pass")
     pytester.mkdir("run-1")
-    result = run(*workers, *args)
+    pytester.mkdir("tests")
+    result = run(*others, *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert error_lines(result) == [said]
 

@@ -91,7 +91,8 @@ def join(capture: Capture) -> Joined:
     _by_session(result, accounts.attempts or own, rows, free)
     for number in sorted(result.owners, key=lambda number: _arrival(rows[number])):
         result.served.setdefault(id(result.owners[number]), []).append(number)
-    _explain(result, own)
+    if rows:
+        _explain(result, own)
     result.possible = bool(result.owners) or _share_a_key(own, rows)
     return result
 
@@ -149,8 +150,9 @@ def _by_session(result: Joined, attempts: tuple[Account, ...], rows: list[dict[s
     of_session: dict[str, set[int]] = defaultdict(set)
     by_id = {id(account): account for account in attempts}
     for account in attempts:
-        if session := account.get("session_id"):
-            of_session[session].add(id(account))
+        for session in (account.get("session_id"), *(account.get("session_ids") or ())):
+            if session:
+                of_session[session].add(id(account))
     for number in free:
         owners = of_session.get(rows[number]["session_id"] or "", set())
         if len(owners) == 1:
@@ -194,5 +196,6 @@ def _traceless(account: Account) -> str:
 
 def _share_a_key(own: tuple[Account, ...], rows: list[dict[str, Any]]) -> bool:
     ids = any(account.x_request_ids for account in own) and any(row["x_request_id"] for row in rows)
-    sessions = any(account.get("session_id") for account in own) and any(row["session_id"] for row in rows)
+    named = any(account.get("session_id") or account.get("session_ids") for account in own)
+    sessions = named and any(row["session_id"] for row in rows)
     return ids or sessions or any(account.get("response_id") for account in own)

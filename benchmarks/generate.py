@@ -1,0 +1,163 @@
+"""Make a request trace as Dynamo would write it: `python benchmarks/generate.py OUT --megabytes 20 --seed 1`.
+
+Steps of a trainer, each with groups of samples that share a prompt, each sample a session of several turns that grow
+by the last answer and a tool's output. Hashes and worker ids use all 64 bits; a segment holds many gzip members. The
+same seed gives the same rows on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BLOCK = 16
+GROUPS, SAMPLES, TURNS, WORKERS = 16, 8, 6, 8
+SYSTEM_TOKENS, PROMPT_TOKENS, ANSWER_TOKENS, TOOL_TOKENS = 256, (300, 3000), (32, 512), (200, 1000)
+LINES_A_MEMBER, LINES_A_SEGMENT = 400, 4000
+
+
+@dataclass
+class Prompt:
+    """The tokens of a conversation so far, as their block hashes: one for each block begun."""
+
+    tokens: int = 0
+    hashes: list[int] = field(default_factory=list)
+
+    def grown(self, tokens: int, draw: random.Random) -> Prompt:
+        """Return it with more tokens at its end. A block that was only begun is hashed anew."""
+        whole, total = self.tokens // BLOCK, self.tokens + tokens
+        fresh = [draw.getrandbits(64) for _ in range(-(-total // BLOCK) - whole)]
+        return Prompt(total, [*self.hashes[:whole], *fresh])
+
+
+def rows(seed: int) -> Iterator[dict[str, Any]]:
+    """Yield request_end records without end."""
+    draw = random.Random(seed)
+    system = Prompt().grown(SYSTEM_TOKENS, draw)
+    now = 1_791_000_000_000
+    for step in itertools.count():
+        workers = [draw.getrandbits(64) for _ in range(WORKERS)]  # new ids after every weight update
+        turns = []
+        for group in range(GROUPS):
+            prompt = system.grown(draw.randint(*PROMPT_TOKENS), draw)
+            for sample in range(SAMPLES):
+                turns += _session(draw, f"step{step}-g{group:02d}-s{sample}", prompt, workers, now)
+        turns.sort(key=lambda row: row["event_time_unix_ms"])
+        yield from turns
+        now = turns[-1]["event_time_unix_ms"] + 2000
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One request of a session: `number` from 0, received `at` ms, with `cached` of its tokens in the cache."""
+
+    session: str
+    number: int
+    prompt: Prompt
+    cached: int
+    answer: int
+    worker: int
+    at: int
+
+
+def _session(
+    draw: random.Random, name: str, prompt: Prompt, workers: list[int], now: int
+) -> Iterator[dict[str, Any]]:
+    cached, at = 0, now + draw.randrange(500)
+    for number in range(TURNS):
+        turn = Turn(name, number, prompt, cached, draw.randint(*ANSWER_TOKENS), draw.choice(workers), at)
+        row = _row(turn, draw)
+        yield row
+        at = row["event_time_unix_ms"] + draw.randrange(20, 400)
+        cached = prompt.tokens // BLOCK * BLOCK
+        prompt = prompt.grown(turn.answer + draw.randint(*TOOL_TOKENS), draw)
+
+
+def _row(turn: Turn, draw: random.Random) -> dict[str, Any]:
+    prompt = turn.prompt
+    wait, prefill, itl = draw.expovariate(0.5), 5 + (prompt.tokens - turn.cached) * 0.02, draw.uniform(8, 14)
+    total = wait + prefill + itl * (turn.answer - 1)
+    bits = f"{draw.getrandbits(128):032x}"
+    return {
+        "schema": "dynamo.request.trace.v1",
+        "event_type": "request_end",
+        "event_time_unix_ms": turn.at + round(total),
+        "event_source": "dynamo",
+        "agent_context": {"session_id": turn.session, "input_trigger": "user_message"},
+        "request": {
+            "request_id": f"{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}",
+            "x_request_id": f"{turn.session}-t{turn.number}",
+            "model": "synthetic",
+            "input_tokens": prompt.tokens,
+            "output_tokens": turn.answer,
+            "cached_tokens": turn.cached,
+            "request_received_ms": turn.at,
+            "prefill_wait_time_ms": wait,
+            "prefill_time_ms": prefill,
+            "ttft_ms": wait + prefill,
+            "total_time_ms": total,
+            "avg_itl_ms": itl,
+            "kv_hit_rate": turn.cached // BLOCK / len(prompt.hashes),
+            "queue_depth": 0,
+            "worker": {
+                "prefill_worker_id": turn.worker,
+                "prefill_dp_rank": 0,
+                "decode_worker_id": turn.worker,
+                "decode_dp_rank": 0,
+            },
+            "replay": {
+                "trace_block_size": BLOCK,
+                "input_length": prompt.tokens,
+                "input_sequence_hashes": prompt.hashes,
+            },
+            "finish_reason_metadata": {
+                "finish_reason": "stop",
+                "backend_finish_reason": "eos",
+                "choices": [{"choice_index": 0, "finish_reason": "stop"}],
+            },
+        },
+    }
+
+
+def write(folder: Path, megabytes: float, seed: int = 1) -> int:
+    """Write segments with that much JSON, counted before compression, into `folder`; return the number of rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    began, size, count, member = 0, 0, 0, []
+    for row in rows(seed):
+        began = began or row["event_time_unix_ms"]
+        wrapped = {"timestamp": row["event_time_unix_ms"] - began, "event": row}
+        line = json.dumps(wrapped, separators=(",", ":")).encode() + b"\n"
+        member.append(line)
+        size, count = size + len(line), count + 1
+        full = size >= megabytes * 1e6
+        if full or len(member) == LINES_A_MEMBER:
+            segment = folder / f"request-trace.{(count - 1) // LINES_A_SEGMENT:06d}.jsonl.gz"
+            with segment.open("ab") as file:
+                file.write(gzip.compress(b"".join(member), 6, mtime=0))
+            member = []
+        if full:
+            break
+    return count
+
+
+def main() -> None:
+    """Write as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path, help="folder of the capture")
+    parser.add_argument("--megabytes", type=float, default=20, help="JSON before compression (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    print(f"{write(arguments.out, arguments.megabytes, arguments.seed):,} rows")
+
+
+if __name__ == "__main__":
+    main()

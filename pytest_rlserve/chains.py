@@ -1,0 +1,124 @@
+"""Block hashes of prompts, kept as what is new in each: a turn repeats nearly all hashes of the turn before it.
+
+A chain says how many leading hashes a row shares with an earlier row, and holds the others itself. That is a
+fraction of the memory, nothing is left out, and `expand` gives the lists back when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+CHAINS: Final = pa.schema(
+    # One row for each row of the requests table, in its order.
+    [
+        pa.field("back", pa.int64(), metadata={"unit": "rows; how far above stands the row it shares with, or 0"}),
+        pa.field("shared", pa.int64(), metadata={"unit": "leading hashes it shares with that row"}),
+        pa.field("own", pa.list_(pa.uint64()), metadata={"unit": "the hashes after those; null for a row without"}),
+    ]
+)
+HASHES: Final = pa.list_(pa.uint64())
+_BATCH = 8192
+_LARGEST = 1 << 30
+"""Hashes in one piece; the offsets of Arrow's lists have 32 bits."""
+
+
+class Chains:
+    """Collects the hashes of rows and turns them into the chains table, a batch of rows at a time."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.rows = 0
+        self._back: list[int] = []
+        self._shared: list[int] = []
+        self._sizes: list[int | None] = []
+        self._values: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, hashes: Iterable[int] | None) -> None:
+        """Take the hashes of one row, which shares nothing."""
+        values = array("Q", hashes or ())
+        self.extend([0], [0], [None if hashes is None else len(values)], values)
+
+    def extend(self, back: Sequence[int], shared: Sequence[int], sizes: Sequence[int | None], values: Any) -> None:
+        """Take several rows.
+
+        Args:
+            back: for each, how far above stands the row that it shares with.
+            shared: how many leading hashes they share.
+            sizes: how many hashes it has beyond those; None for a row without hashes.
+            values: a buffer of all the latter, as 64-bit integers.
+        """
+        self._back += back
+        self._shared += shared
+        self._sizes += sizes
+        self._values.append(values)
+        self.rows += len(sizes)
+        if len(self._sizes) >= _BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._sizes:
+            return
+        values = pa.py_buffer(b"".join(self._values))
+        own = pa.ListArray.from_arrays(
+            pa.array(np.concatenate([[0], np.cumsum([size or 0 for size in self._sizes])]), pa.int32()),
+            pa.Array.from_buffers(pa.uint64(), len(values) >> 3, [None, values]),
+            mask=pa.array([size is None for size in self._sizes]),
+        )
+        self._batches.append(
+            pa.RecordBatch.from_arrays([pa.array(self._back), pa.array(self._shared), own], schema=CHAINS)
+        )
+        self._back, self._shared, self._sizes, self._values = [], [], [], []
+
+    def table(self) -> pa.Table:
+        """Return everything taken so far."""
+        self._flush()
+        return pa.Table.from_batches(self._batches, schema=CHAINS)
+
+
+def chains_of(lists: pa.ChunkedArray) -> pa.Table:
+    """Return the chains of whole lists; none of them shares anything."""
+    batches = []
+    for own in lists.chunks:
+        none = pa.array(np.zeros(len(own), dtype=np.int64))
+        batches.append(pa.RecordBatch.from_arrays([none, none, own], schema=CHAINS))
+    return pa.Table.from_batches(batches, schema=CHAINS)
+
+
+def expand(chains: pa.Table) -> pa.ChunkedArray:
+    """Return every row's whole list of hashes, null where it has none; in one piece if its offsets allow."""
+    back, shared = (chains[name].to_numpy() for name in ("back", "shared"))
+    sizes = shared + pc.fill_null(pc.list_value_length(chains["own"]), 0).to_numpy()
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    flat = np.empty(int(edges[-1]), dtype=np.uint64)
+    row = 0
+    for own in chains["own"].chunks:
+        values, bounds = np.asarray(own.values), own.offsets.to_pylist()
+        for begin, end in itertools.pairwise(bounds):
+            start, middle, stop = edges[row], edges[row] + shared[row], edges[row + 1]
+            if middle > start:
+                source = edges[row - back[row]]
+                flat[start:middle] = flat[source : source + shared[row]]
+            flat[middle:stop] = values[begin:end]
+            row += 1
+    missing = pc.is_null(chains["own"]).combine_chunks()
+    cuts = np.searchsorted(edges, np.arange(_LARGEST, edges[-1] + 1, _LARGEST), side="right") - 1
+    pieces = [
+        _lists(flat, edges[first : last + 1], missing.slice(first, last - first))
+        for first, last in itertools.pairwise(dict.fromkeys([0, *cuts.tolist(), chains.num_rows]))
+    ]
+    return pa.chunked_array(pieces, HASHES)
+
+
+def _lists(flat: Any, edges: Any, missing: pa.BooleanArray) -> pa.ListArray:
+    values = pa.array(flat[edges[0] : edges[-1]])
+    return pa.ListArray.from_arrays(pa.array(edges - edges[0], pa.int32()), values, mask=missing)

@@ -1,0 +1,117 @@
+"""Question 3: did any request reuse KV blocks that an earlier policy version had computed?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pytest_rlserve import units
+from pytest_rlserve.capture import Finding
+from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.fleet import fleet
+from pytest_rlserve.prompts import prompts
+from pytest_rlserve.reuse import cached, excess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.reuse import Numbers
+
+_NAME = "no_stale_kv"
+_NOUN = "requests whose cached tokens are known"
+_UNEXPLAINED = 0.005
+"""Share of reused tokens that may come from requests the trace does not show: lost rows, several choices at once."""
+
+
+@check(question=3, kinds=("rollout",))
+def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
+    """No request reused KV blocks that its worker had computed under an earlier policy version.
+
+    A block is available to a request if another one that contains it, of any outcome, came to the same worker
+    before the request's first token, since that worker's loaded version last changed. Reuse beyond that, of blocks
+    that no valid cache reset cleared, is stale: the answer mixes two policies, however good the reuse looks. Any
+    other excess is unexplained reuse and fails above 0.5 % of all reused tokens. A worker that stays on an old
+    version is behind (`workers_are_current`), not stale.
+
+    It needs the engine's own number of cached tokens and records of weight updates. Where only the KV router's
+    prediction is known, that can accuse but never acquit.
+    """
+    rows = capture.requests.num_rows
+    known = capture.derive(fleet)
+    if not rows or not any(update.tells("version") for update in known.updates):
+        missing = "served requests" if not rows else "records of which version a worker loaded, and when"
+        why = f"there are no {missing}: write rlserve.control.v1 (pytest_rlserve.ControlRecorder) beside the trace"
+        return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why)
+    found = capture.derive(excess)
+    judged = int(found.judged.sum())
+    findings = [*_stale(capture), *([] if found.predicted else _unexplained(capture))]
+    good = int((found.judged & (found.stale == 0) & (found.unexplained == 0)).sum())
+    predicted = "only the KV router's predictions are known: record cached_tokens of each response's usage"
+    nothing = "no request has its worker, its blocks and its cached tokens: nothing shows what was reused"
+    unsure = nothing if not judged else predicted if found.predicted else None
+    return Outcome(observed=good, of=judged, noun=_NOUN, findings=findings, inconclusive=unsure)
+
+
+def _stale(capture: Capture) -> Iterator[Finding]:
+    """Yield one finding for each worker and the version it had loaded."""
+    found, known, stale = capture.derive(prompts), capture.derive(fleet), capture.derive(excess).stale
+    groups: dict[tuple[str, str | None], list[int]] = {}
+    for row in np.flatnonzero(stale).tolist():
+        worker = found.worker[row] or ""
+        groups.setdefault((worker, known.version_at(worker, found.first_token[row])), []).append(row)
+    for (worker, version), rows in groups.items():
+        now = "its version changed" if version is None else f"it loaded version {version}"
+        expected = " as the KV router saw it," if capture.derive(excess).predicted else ""
+        yield _finding(
+            capture,
+            rows,
+            f"worker {worker} reused {int(stale[rows].sum()):,} tokens in {len(rows):,} requests,{expected} of "
+            f"blocks computed before {now}; {_why_kept(capture, worker, rows)}",
+            "failure",
+        )
+
+
+def _why_kept(capture: Capture, worker: str, rows: list[int]) -> str:
+    """Say what became of the cache reset that should have cleared those blocks."""
+    known = capture.derive(fleet)
+    last = max(capture.derive(prompts).first_token[rows].tolist())
+    change = max((t for t in known.changes(worker) if t <= last), default=None)
+    update = next((one for one in known.updates if change in one.passage(worker).times("version")), None)
+    resets = update.passage(worker).times("cache_reset") if update else []
+    if update and resets:
+        return f"the cache_reset of {update} came before the transfer had ended, and blocks were added after it"
+    return "no cache_reset between the change and the first reuse"
+
+
+def _unexplained(capture: Capture) -> Iterator[Finding]:
+    found = capture.derive(excess)
+    rows = np.flatnonzero(found.unexplained).tolist()
+    if not rows:
+        return
+    tokens = int(found.unexplained.sum())
+    whole = int(capture.derive(cached).best[found.judged].sum())
+    share = tokens / whole
+    missing = "; its providers may be in rows that were lost" if any(not s.whole for s in capture.sources) else ""
+    yield _finding(
+        capture,
+        rows,
+        f"unexplained reuse: {tokens:,} tokens in {len(rows):,} requests, {units.percent(share, signed=False)} of "
+        f"the {whole:,} reused ({units.percent(_UNEXPLAINED, signed=False)} may be), of blocks that no request of "
+        f"the capture had brought to the worker{missing}",
+        "failure" if share > _UNEXPLAINED else "note",
+    )
+
+
+def _finding(capture: Capture, rows: Numbers | list[int], message: str, severity: str) -> Finding:
+    some = capture.requests.select(["request_id", "source", "line"]).take(rows).to_pylist()
+    return Finding(
+        message=message,
+        severity=severity,  # type: ignore[arg-type]
+        check=_NAME,
+        path=some[0]["source"],
+        line=some[0]["line"],
+        ids=tuple(row["request_id"] for row in some),
+        count=len(some),
+    )

@@ -1,0 +1,154 @@
+"""Question 3: did every weight update reach its workers, step after step?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_rlserve.capture import Finding
+from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.fleet import fleet
+from pytest_rlserve.joins import join
+from pytest_rlserve.missed import served_by, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_rlserve.capture import Capture, Severity
+    from pytest_rlserve.lifecycle import Event, Passage, Update
+
+_NAME = "updates_are_ordered"
+_NOUN = "workers of weight updates"
+_IN_ORDER = (
+    ("gate_closed", "transfer_started", "the gate was closed"),
+    ("pause", "transfer_started", "it was paused"),
+    ("cache_reset", "resume", "its cache was reset"),
+    ("version", "resume", "its new version was recorded"),
+    ("cache_reset", "gate_opened", "its cache was reset"),
+    ("version", "gate_opened", "its new version was recorded"),
+    ("ready", "gate_opened", "it was ready"),
+)
+"""What must not happen before what, and how to say that it did. Transfer and reset have words of their own."""
+_WORDS = {
+    "transfer_started": "the transfer of weights began",
+    "resume": "it resumed",
+    "gate_opened": "the gate opened",
+}
+
+
+@check(question=3, kinds=("rollout",))
+def updates_are_ordered(capture: Capture, evidence: Evidence) -> Outcome:
+    """Every weight update reached every target worker: transfer, then cache reset, then resume, with the gate closed.
+
+    A reset before the end of the transfer is not valid, since requests may fill the cache again under the old
+    weights. A phase that reports an error did not happen. Requests may run through a reset only where the policy
+    or the update's records say `in_flight = "keep"`. Targets are those the records name, else every worker that was
+    there before the update and served after it. Lost workers are named.
+    """
+    known = capture.derive(fleet)
+    findings = [*_lost(capture), *_cut_off(capture)]
+    why: str | None
+    if not known.finished:
+        why = (
+            "the control records tell of no weight update that ended"
+            if capture.has("control_events")
+            else "no source records weight updates: write rlserve.control.v1 (pytest_rlserve.ControlRecorder)"
+        )
+        return Outcome(observed=0, of=0, noun=_NOUN, findings=findings, inconclusive=why)
+    good = total = 0
+    for update in known.finished:
+        keep = "keep" in (evidence.in_flight, update.in_flight)
+        for worker in targets(capture, update):
+            wrong = [*_worker(capture, update, worker), *(() if keep else _ran_through(capture, update, worker))]
+            findings += wrong
+            good += not any(finding.severity == "failure" for finding in wrong)
+            total += 1
+    why = None if total else "the control records name no worker, and no row says which worker served it"
+    return Outcome(observed=good, of=total, noun=_NOUN, findings=findings, inconclusive=why)
+
+
+def _finding(message: str, events: Iterable[Event], severity: Severity = "failure", **more: object) -> Finding:
+    place = next((event for event in events if event.source), None)
+    where = {"path": place.source, "line": place.line} if place else {}
+    return Finding(message=message, severity=severity, check=_NAME, **where, **more)  # type: ignore[arg-type]
+
+
+def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
+    """Find what went wrong on one worker in one update."""
+    passage = update.passage(worker)
+    events = passage.events or update.events
+    for event in passage.events:
+        if not event.good:
+            reason = f" ({event.reason})" if event.reason else ""
+            said = f"{update}: {event.name} of worker {worker} ended with status {event.status}{reason}"
+            yield _finding(said, [event])
+    reached = update.reached(worker)
+    if reached is None:
+        return
+    if not reached:
+        since = capture.derive(fleet).version_at(worker, update.end)
+        still = f", which stays on version {since}" if since is not None else ""
+        yield _finding(f"{update} missed worker {worker}{still}", events)
+        return
+    yield from _resets(capture, update, passage, worker)
+    for first, second, words in _IN_ORDER:
+        before, after = passage.times(first), passage.times(second)
+        if before and after and max(before) > max(after):
+            late = max(before) - max(after)
+            yield _finding(
+                f"{update}: {words} on worker {worker} {late:.3f} s after {_WORDS[second]}",
+                [event for event in events if event.name == first],
+            )
+
+
+def _resets(capture: Capture, update: Update, passage: Passage, worker: str) -> Iterator[Finding]:
+    resets, sent = passage.times("cache_reset"), passage.transferred
+    if not resets:
+        yield _finding(
+            f"{update}: worker {worker} has no cache_reset, so blocks of its earlier version can be reused",
+            passage.events,
+        )
+    elif not passage.valid_resets and sent is not None:
+        between = [t for t, _ in capture.derive(served_by).get(worker, ()) if max(resets) <= t < sent]
+        refilled = f"; {len(between):,} requests came in between and filled it again" if between else ""
+        yield _finding(
+            f"{update}: cache_reset of worker {worker} at {max(resets):.3f} came before its transfer ended at "
+            f"{sent:.3f}{refilled}",
+            [event for event in passage.events if event.name == "cache_reset"],
+        )
+
+
+def _ran_through(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
+    """Find requests that a worker was serving when its cache was reset."""
+    passage = update.passage(worker)
+    ended = capture.requests["ended_at"]
+    resets = passage.times("cache_reset")
+    served = capture.derive(served_by)
+    some = [one for name in {worker, passage.earlier or worker} for one in served.get(name, ())]
+    through = [n for t, n in some if any(t < reset < (ended[n].as_py() or reset) for reset in resets)]
+    if through:
+        yield _finding(
+            f"{update}: {len(through):,} requests ran through the cache reset of worker {worker}; "
+            'where that is meant, say in_flight = "keep" in [updates] of the policy',
+            [event for event in passage.events if event.name == "cache_reset"],
+            ids=tuple(capture.requests["request_id"].take(through).to_pylist()),
+            count=len(through),
+        )
+
+
+def _cut_off(capture: Capture) -> Iterator[Finding]:
+    """Name the update that was under way when the records stop."""
+    known = capture.derive(fleet)
+    last = known.updates[-1:]
+    if last and not last[0].opening and not last[0].ended:
+        yield _finding(f"{last[0]} had not ended when the records stop; it is not judged", last[0].events, "warning")
+
+
+def _lost(capture: Capture) -> Iterator[Finding]:
+    """Name the workers that were lost, with the requests that failed on them: their rows look canceled."""
+    served = capture.derive(served_by)
+    for worker, event in capture.derive(fleet).lost.items():
+        owners = capture.derive(join).owners
+        failed = [n for _, n in served.get(worker, ()) if n in owners and owners[n].outcome == "failed"]
+        ids = tuple(capture.requests["request_id"].take(failed).to_pylist()) if failed else ()
+        said = f"worker {worker} was lost; {len(failed):,} requests that it had taken failed"
+        yield _finding(said, [event], "warning", ids=ids, count=max(len(failed), 1))

@@ -1,0 +1,107 @@
+"""The workers of a run: when each had which weights and an empty cache, and which of them are the same worker."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlserve.lifecycle import PHASES, Event, updates_of
+
+if TYPE_CHECKING:
+    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.lifecycle import Update
+
+_COLUMNS = (
+    "event", "t", "worker_id", "replaced_worker_id", "target_workers", "update", "policy_version", "in_flight",
+    "status", "reason", "source", "line",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All updates of a capture, and what follows for each worker."""
+
+    updates: list[Update] = field(default_factory=list)
+    lost: dict[str, Event] = field(default_factory=dict)
+    """Workers that went away unasked."""
+    came_from: dict[str, str] = field(default_factory=dict)
+    """Worker id → the id that it replaces."""
+    _versions: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> list[Update]:
+        """Return the weight updates, without what was loaded at first and without one that the records cut off."""
+        some = [update for update in self.updates if not update.opening]
+        return some[:-1] if some and not some[-1].ended else some
+
+    def versions(self, worker: str) -> list[tuple[float, str]]:
+        """Return when that worker loaded which version, in order; the same version again is no change."""
+        if worker not in self._versions:
+            events = (event for update in self.updates for event in update.passage(worker).events)
+            known = sorted(
+                (e.t, e.version) for e in events if e.name == "version" and e.good and e.version is not None
+            )
+            self._versions[worker] = [one for n, one in enumerate(known) if not n or one[1] != known[n - 1][1]]
+        return self._versions[worker]
+
+    def changes(self, worker: str) -> list[float]:
+        """Return when that worker's version changed; that it had one when the run began is no change."""
+        opening = {event.t for update in self.updates if update.opening for event in update.events}
+        return [t for t, _ in self.versions(worker) if t not in opening]
+
+    def version_at(self, worker: str, t: float) -> str | None:
+        """Return the version that a worker had loaded at an instant; None if no record says."""
+        known = self.versions(worker)
+        place = bisect_right(known, t, key=lambda one: one[0])
+        return known[place - 1][1] if place else None
+
+    def emptied(self, worker: str, *, valid: bool = False) -> list[float]:
+        """Return when that worker's cache was emptied; `valid` leaves out what an update did too early."""
+        ways = [update.passage(worker) for update in self.updates]
+        return sorted(t for way in ways for t in (way.valid_resets if valid else way.times("cache_reset")))
+
+    def origin(self, worker: str) -> str:
+        """Return the first id of the worker that now goes by this one."""
+        seen: set[str] = set()
+        while worker in self.came_from and worker not in seen:
+            seen.add(worker)
+            worker = self.came_from[worker]
+        return worker
+
+
+def fleet(capture: Capture) -> Fleet:
+    """Read the control records of a capture; ask for them through ``capture.derive(fleet)``."""
+    rows = capture.control_events.select(list(_COLUMNS)).to_pylist()
+    events = sorted((_event(row) for row in rows if row["t"] is not None), key=lambda event: event.order)
+    return Fleet(
+        updates_of(event for event in events if event.name in PHASES),
+        {event.worker: event for event in events if event.name == "worker_lost" and event.worker is not None},
+        {e.worker: e.replaced for e in events if e.worker and e.replaced and e.replaced != e.worker},
+    )
+
+
+def _event(row: dict[str, Any]) -> Event:
+    return Event(
+        name=row["event"],
+        t=row["t"],
+        worker=row["worker_id"],
+        replaced=row["replaced_worker_id"],
+        targets=tuple(row["target_workers"] or ()),
+        update=row["update"],
+        version=row["policy_version"],
+        in_flight=row["in_flight"],
+        status=row["status"],
+        reason=row["reason"],
+        source=row["source"],
+        line=row["line"],
+    )
+
+
+def serving_workers(capture: Capture) -> int:
+    """Count the workers that served: one that restarted under a new id is still one."""
+    known = capture.derive(fleet)
+    ids: set[int] = set()
+    for name in ("prefill_worker_id", "decode_worker_id"):
+        ids.update(capture.requests[name].drop_null().unique().to_pylist())
+    return len({known.origin(str(worker)) for worker in ids})

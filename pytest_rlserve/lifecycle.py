@@ -1,0 +1,208 @@
+"""A weight update, as the control records tell it: which worker was reached, and in which order.
+
+A worker that restarts under a new id is the same worker to an update: `replaced_worker_id` ties both ids together.
+An event without a worker speaks of the whole fleet. What reports an error did not happen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PHASES = (
+    "gate_closed",
+    "pause",
+    "transfer_started",
+    "transfer",
+    "transfer_finished",
+    "cache_reset",
+    "version",
+    "verified",
+    "ready",
+    "resume",
+    "gate_opened",
+)
+"""What an update consists of, in the order in which it should happen."""
+_SETTING_OUT = PHASES[:6]
+_ARRIVED = PHASES[-2:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One control event of an update."""
+
+    name: str
+    t: float
+    worker: str | None
+    replaced: str | None
+    targets: tuple[str, ...]
+    update: str | None
+    version: str | None
+    in_flight: str | None
+    status: str | None
+    reason: str | None
+    source: str
+    line: int
+
+    @property
+    def good(self) -> bool:
+        """Tell whether it happened: an answer may carry an error inside HTTP 200."""
+        return self.status in (None, "ok")
+
+    @property
+    def order(self) -> tuple[float, int, str]:
+        """Sort by time; within one instant, as it should happen."""
+        return self.t, PHASES.index(self.name) if self.name in PHASES else len(PHASES), self.worker or ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Passage:
+    """One worker's way through one update: its own events and the fleet's, by time."""
+
+    worker: str | None
+    """The id it has at the end of the update; None for what happens to every worker."""
+    earlier: str | None = None
+    """The id under which it went into the update, where it restarted under another one."""
+    events: list[Event] = field(default_factory=list)
+
+    def times(self, *names: str) -> list[float]:
+        """Return when the events of those names happened, in order; failed ones are left out."""
+        return [event.t for event in self.events if event.name in names and event.good]
+
+    @property
+    def transferred(self) -> float | None:
+        """Return when the last transfer of weights ended; None if none is recorded."""
+        return max(self.times("transfer", "transfer_finished") or self.times("transfer_started"), default=None)
+
+    @property
+    def valid_resets(self) -> list[float]:
+        """Return when the cache was reset and the new weights were there already, so that no old block came back."""
+        since = self.transferred
+        return [t for t in self.times("cache_reset") if since is None or t >= since]
+
+
+@dataclass(slots=True, kw_only=True)
+class Update:
+    """One weight update of the fleet."""
+
+    name: str
+    events: list[Event]
+    opening: bool = False
+    """True if it only says what was loaded when the run began."""
+    passages: dict[str, Passage] = field(default_factory=dict)
+    """By every id that the worker had in it."""
+    everyone: Passage = field(default_factory=lambda: Passage(worker=None))
+
+    def __str__(self) -> str:
+        """Name it as its records do."""
+        return f"update {self.name}"
+
+    @property
+    def start(self) -> float:
+        """Return when its first event happened."""
+        return self.events[0].t
+
+    @property
+    def end(self) -> float:
+        """Return when its last event happened."""
+        return self.events[-1].t
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether its records go beyond the transfer; those of a run that was killed may not."""
+        return any(event.name in PHASES[6:] for event in self.events)
+
+    @property
+    def version(self) -> str | None:
+        """Return the version that it brings."""
+        said = [event.version for event in self.events if event.version is not None and event.name == "version"]
+        return said[-1] if said else next((e.version for e in reversed(self.events) if e.version is not None), None)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """Return the workers that the records name as its targets; none if they name none."""
+        return tuple(dict.fromkeys(worker for event in self.events for worker in event.targets))
+
+    @property
+    def in_flight(self) -> str | None:
+        """Return whether requests may run through it, as its records say."""
+        return next((event.in_flight for event in self.events if event.in_flight), None)
+
+    @property
+    def workers(self) -> list[Passage]:
+        """Return the passage of each worker that has events of its own, once."""
+        return list({id(passage): passage for passage in self.passages.values()}.values())
+
+    def tells(self, name: str) -> bool:
+        """Tell whether its records speak of that event at all."""
+        return any(event.name == name for event in self.events)
+
+    def reached(self, worker: str) -> bool | None:
+        """Tell whether a worker got the new weights: its version says so, else its transfer; None if nothing does."""
+        for names in (("version",), ("transfer", "transfer_finished"), ("ready", "resume")):
+            if any(map(self.tells, names)):
+                return bool(self.passage(worker).times(*names))
+        return None
+
+    def passage(self, worker: str) -> Passage:
+        """Return the way of that worker; where only the fleet has events, those of the fleet if it is meant."""
+        if worker in self.passages:
+            return self.passages[worker]
+        meant = not self.declared or worker in self.declared
+        return Passage(worker=worker, events=self.everyone.events if meant else [])
+
+
+def updates_of(events: Iterable[Event]) -> list[Update]:
+    """Put the events of a run, in order, together to its updates."""
+    found = sorted((_update(name, some) for name, some in _grouped(events).items()), key=lambda one: one.start)
+    seen: set[str] = set()
+    for update in found:
+        names = {event.name for event in update.events}
+        update.opening = "version" in names and names.isdisjoint(_SETTING_OUT) and seen.isdisjoint(update.passages)
+        seen |= update.passages.keys()
+    return found
+
+
+def _grouped(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Group events into updates: by the update they name, else by time.
+
+    Without a name a new update begins where a worker that had come through the last one sets out again.
+    """
+    named: dict[str, list[Event]] = {}
+    unnamed: list[list[Event]] = []
+    arrived: set[str | None] = set()
+    for event in events:
+        if event.update is not None:
+            named.setdefault(event.update, []).append(event)
+            continue
+        again = event.name in _SETTING_OUT and (arrived if event.worker is None else arrived & {event.worker, None})
+        if not unnamed or again:
+            unnamed.append([])
+            arrived = set()
+        unnamed[-1].append(event)
+        if event.name in _ARRIVED:
+            arrived.add(event.worker)
+    for some in unnamed:
+        versions = sorted({e.version for e in some if e.name == "version" and e.version is not None})
+        label = f"to version {' and '.join(versions)}" if versions else f"at {some[0].t:.3f}"
+        named[f"{label} again" if label in named else label] = some
+    return named
+
+
+def _update(name: str, events: list[Event]) -> Update:
+    update = Update(name=name, events=events)
+    came = {event.worker: event.replaced for event in events if event.worker is not None and event.replaced}
+    went = {old: new for new, old in came.items()}
+    update.everyone.events = [event for event in events if event.worker is None]
+    for event in events:
+        if event.worker is not None:
+            new = went.get(event.worker, event.worker)
+            passage = update.passages.setdefault(new, Passage(worker=new, earlier=came.get(new)))
+            update.passages[passage.earlier or new] = passage
+            passage.events.append(event)
+    for passage in update.workers:
+        passage.events = sorted([*passage.events, *update.everyone.events], key=lambda event: event.order)
+    return update

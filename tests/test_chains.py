@@ -1,0 +1,79 @@
+"""Hashes kept as what is new in each row come back as they were."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_rlserve import chains as module
+from pytest_rlserve.capture import Capture
+from pytest_rlserve.chains import HASHES, Chains, chains_of, expand
+from pytest_rlserve.engine.share import load, save
+from pytest_rlserve.model import REQUESTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Row = list[int] | None
+
+
+@st.composite
+def packed(draw: st.DrawFn) -> tuple[pa.Table, list[Row]]:
+    """Rows, some of which continue an earlier one, packed as a reader packs them."""
+    chains, rows = Chains(), list[Row]()
+    for _ in range(draw(st.integers(0, 12))):
+        back = draw(st.integers(0, len(rows)))
+        earlier = rows[-back] if back else None
+        shared = 0 if earlier is None else draw(st.integers(0, len(earlier)))
+        own = draw(st.none() | st.lists(st.integers(0, 2**64 - 1), max_size=4))
+        if own is None:
+            chains.add(None)
+            rows.append(None)
+        else:
+            chains.extend([back if shared else 0], [shared], [len(own)], array("Q", own))
+            rows.append([*(earlier or [])[:shared], *own])
+    return chains.table(), rows
+
+
+@given(packed(), st.sampled_from([1, 5, 1 << 30]), st.sampled_from([1, 3, 8192]))
+def test_every_row_has_its_whole_list_again(both: tuple[pa.Table, list[Row]], largest: int, batch: int) -> None:
+    table, rows = both
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_LARGEST", largest)
+        patch.setattr(module, "_BATCH", batch)
+        assert expand(table).to_pylist() == rows
+        assert expand(table).type == HASHES
+
+
+@given(packed(), packed())
+def test_tables_of_two_files_stay_apart(one: tuple[pa.Table, list[Row]], two: tuple[pa.Table, list[Row]]) -> None:
+    both = pa.concat_tables([one[0], two[0]])
+    assert expand(both).to_pylist() == one[1] + two[1]
+    assert expand(both.slice(len(one[1]))).to_pylist() == two[1]
+
+
+@given(packed())
+def test_whole_lists_can_be_packed_again(both: tuple[pa.Table, list[Row]]) -> None:
+    assert expand(chains_of(expand(both[0]))).to_pylist() == both[1]
+
+
+def test_a_capture_gives_requests_with_their_hashes_and_takes_them_back(tmp_path: Path) -> None:
+    rows = [{"request_id": "a", "input_sequence_hashes": [2**64 - 1]}, {"request_id": "b"}]
+    requests = pa.Table.from_pylist(rows, schema=REQUESTS)
+    capture = Capture(name="c").replace(requests=requests)
+    assert capture.requests.equals(requests)
+    assert "input_sequence_hashes" not in capture.scalars.column_names
+    save(capture, tmp_path / "shared")
+    assert load(tmp_path / "shared").requests.equals(requests)
+
+
+def test_asking_whether_there_are_requests_unpacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = Capture(name="c").replace(requests=pa.Table.from_pylist([{"request_id": "a"}], schema=REQUESTS))
+    monkeypatch.setattr("pytest_rlserve.capture.expand", None)
+    assert capture.has("requests")
+    assert capture.scalars["request_id"].to_pylist() == ["a"]
