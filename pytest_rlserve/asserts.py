@@ -97,7 +97,10 @@ def assert_limit(capture: Capture, metric: str, limit: float | str, *, scope: Sc
     Without a sign the metric's own direction decides: at most for latencies, at least for throughputs.
     """
     __tracebackhide__ = True
-    parsed = parse_limit(metric, limit)
+    try:
+        parsed = parse_limit(metric, limit)
+    except UsageError as error:
+        raise UsageError(str(error)) from None  # without this package's frames
     measured = measuring.measure(capture, metric, scope)
     if parsed.judge(measured) != "pass":
         raise AssertionError(parsed.message(measured))

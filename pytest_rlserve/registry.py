@@ -44,12 +44,12 @@ class Registry(Generic[T]):
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True
         folder = importlib.import_module(self.package).__path__
         for module in pkgutil.iter_modules(folder):
             importlib.import_module(f"{self.package}.{module.name}")
         for point in entry_points(group=f"pytest_rlserve.{self.kind}s"):
             point.load()
+        self._loaded = True
 
     def __getitem__(self, name: str) -> T:
         """Return the thing of that name; an unknown name raises `UsageError` with the nearest right one."""

@@ -61,6 +61,7 @@ def show(value: float | None, unit: str) -> str:
         return "n/a"
     if not math.isfinite(value):
         return "not a number"
+    value += 0.0  # no minus before a zero
     if unit == "fraction":
         return f"{value * 100:.1f} %"
     if unit == "count":

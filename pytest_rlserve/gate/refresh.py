@@ -53,6 +53,13 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None) -> Refreshed:
         if comparison.verdict in ("not_comparable", "invalid"):
             text = f"baseline {path.name} left as it is: {key} is {comparison.verdict.replace('_', ' ')}"
             return Refreshed(written=False, refused=True, summary=text)
+    moved = [key for key, comparison in comparisons.items() if comparison.verdict in ("regressed", "improved")]
+    if only is not None and moved and gate.update.reason:
+        text = (
+            f"baseline {path.name} left as it is: {', '.join(moved)} opens a new level, which is for all metrics; "
+            "run the whole suite"
+        )
+        return Refreshed(written=False, refused=True, summary=text)
     keys = list(dict.fromkeys([*(measuring.all_keys() if only is None else only), *comparisons]))
     if not keys:
         raise UsageError("no metric was judged, so there is nothing to take into the baseline")

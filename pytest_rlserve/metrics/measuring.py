@@ -77,10 +77,9 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
             if statistic == _PER_GPU:
                 value /= _gpus(capture)
         else:
-            if isinstance(taken, Values):
-                taken, excluded = taken.values, taken.excluded
-            n = len(taken)
-            value = _statistic(taken, statistic)
+            several = taken if isinstance(taken, Values) else Values(taken)
+            n, excluded = len(several.values), several.excluded
+            value = _statistic(several.values, statistic)
         if not math.isfinite(value):
             value, why = None, "the result is not a finite number"
     except NotMeasurable as error:

@@ -130,7 +130,7 @@ def window_acceptance_fraction(capture: Capture, scope: Scope) -> Value:
 
 def stage_seconds(capture: Capture, ended: list[Account]) -> dict[str, dict[str, float]]:
     """Return attempt id → stage → seconds, for the stages that served rows and tool records show."""
-    wanted = {account.attempt_id for account in ended}
+    wanted = dict.fromkeys(account.attempt_id for account in ended)
     seconds: dict[str, dict[str, float]] = {one: dict.fromkeys(STAGES, 0.0) for one in wanted}
     names = ["prefill_wait_time_ms", "prefill_time_ms", "ttft_ms", "total_time_ms"]
     rows = capture.requests.select(names).to_pylist()

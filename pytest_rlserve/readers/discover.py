@@ -42,18 +42,32 @@ def captures_in(path: str | PathLike[str]) -> list[str]:
     text = str(path)
     here = Path(text)
     if not here.exists():
-        if any(sign in text for sign in "*?["):
-            if glob.glob(text):
-                return [text]
-            raise UsageError(f"no file matches {text}")
-        raise UsageError(f"there is no file or directory {text}")
+        return _matching(text)
     if here.is_dir() and not any(one.is_file() and _readable(one) for one in here.iterdir()):
-        inner = sorted(one for one in here.iterdir() if one.is_dir() and any(map(_readable, _walk(one))))
+        folders = sorted(one for one in here.iterdir() if one.is_dir() and not one.name.startswith("."))
+        inner = [one for one in folders if any(map(_readable, _walk(one)))]
         if inner:
+            if bare := next((one for one in folders if one not in inner), None):
+                raise UsageError(f"{bare} holds no record, beside captures in {text}: remove it, or name the captures")
             return [str(one) for one in inner]
     if not any(one.stat().st_size for one in _walk(here)):
         raise UsageError(f"{text} is empty: no request_end rows and no other record to judge")
     return [text]
+
+
+def _matching(text: str) -> list[str]:
+    """Return the captures a pattern names: one of all matching files, or one of each matching folder."""
+    if not any(sign in text for sign in "*?["):
+        raise UsageError(f"there is no file or directory {text}")
+    matches = sorted(glob.glob(text))
+    if not matches:
+        raise UsageError(f"no file matches {text}")
+    folders = [one for one in matches if Path(one).is_dir()]
+    if not folders:
+        return [text]
+    if len(folders) < len(matches):
+        raise UsageError(f"{text} matches files and folders: name the files of one capture, or folders of several")
+    return [capture for folder in folders for capture in captures_in(folder)]
 
 
 def _readable(path: Path) -> bool:
@@ -91,8 +105,9 @@ def files_of(path: str | PathLike[str]) -> Found:
     known, unknown = _match(root, paths, document.get("files") if here.is_dir() else None)
     if not known:
         seen = ", ".join(f"{label} ({why})" for label, why in unknown[:3])
+        what = f": {seen}" if seen else ""
         raise UsageError(
-            f"{path} holds no file that this version can read{f': {seen}' if seen else ''}\n  known formats: {', '.join(READERS)}"
+            f"{path} holds no file that this version can read{what}\n  known formats: {', '.join(READERS)}"
         )
     return Found(
         name=name,

@@ -101,6 +101,14 @@ def test_part_of_a_block_more_is_how_some_engines_count(folder: Path) -> None:
     assert judged(folder, [*started(1), *update(1)], (row, events)).status == "pass"
 
 
+@pytest.mark.parametrize(("more", "status"), [(BLOCK - 1, "pass"), (BLOCK, "fail")])
+def test_stale_reuse_is_of_whole_blocks_too(folder: Path, more: int, status: str) -> None:
+    row, answers = served("new", NEW + 1, 1, [1, 2, 3, 4], cached=0)
+    answers[-1]["cached_tokens"] = BLOCK + more
+    rows = OLD, served("first", NEW, 1, [1, 9]), (row, answers)
+    assert judged(folder, [*started(1), *without(update(1), "cache_reset", 1)], *rows).status == status
+
+
 def test_the_output_of_an_earlier_turn_explains_reuse(folder: Path) -> None:
     first = served("t1", NEW, 1, [1], session="s", output_tokens=2 * BLOCK + 1)
     second = served("t2", NEW + 1, 1, [1, 2, 3, 4], cached=3, session="s")

@@ -109,6 +109,21 @@ def test_a_lost_worker_is_named_and_no_target(folder: Path) -> None:
     assert "worker 2 was lost; 1 requests that it had taken failed" in finding.message
 
 
+def test_a_worker_that_is_lost_on_the_way_through_an_update_did_not_have_to_be_reached(folder: Path) -> None:
+    paused = [event for event in update(2) if event["event"] == "pause"]
+    lost = control("worker_lost", 10.2, worker_id=2)
+    assert judged(folder, [*started(1, 2), *update(1), *paused]).status == "fail"
+    result = judged(folder.with_name("d"), [*started(1, 2), *update(1), *paused, lost])
+    assert (result.status, result.of) == ("pass", 1)
+
+
+def test_a_declared_target_that_was_lost_did_not_have_to_be_reached(folder: Path) -> None:
+    events = [*started(1, 2), *update(1, target_workers=[1, 2])]
+    assert judged(folder, events).status == "fail"
+    lost = control("worker_lost", 10.2, worker_id=2)
+    assert judged(folder.with_name("d"), [*events, lost]).of == 1
+
+
 def test_an_update_that_the_records_cut_off_is_a_warning(folder: Path) -> None:
     cut = [event for event in update(1, t=20, version=2) if event["t"] < EPOCH + 20.45]
     result = judged(folder, [*started(1), *update(1), *cut])

@@ -63,5 +63,5 @@ SHARED = RECORDED.parents[3] / "shared" / "captures"
 
 def recorded() -> dict[str, Path]:
     """Return every recorded capture at hand by its name, those beside the checkout included."""
-    folders = [*RECORDED.iterdir(), *(SHARED.iterdir() if SHARED.is_dir() else ())]
-    return {folder.name: folder for folder in sorted(folders) if (folder / "rlserve.json").is_file()}
+    folders = [*(SHARED.iterdir() if SHARED.is_dir() else ()), *RECORDED.iterdir()]  # the committed ones last: they win
+    return {folder.name: folder for folder in folders if (folder / "rlserve.json").is_file()}

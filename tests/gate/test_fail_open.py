@@ -299,3 +299,19 @@ def test_a_retried_test_has_the_verdict_of_its_first_try(
     result = run("--rl-trace=slow", REPORT)
     assert result.ret == FAILED
     assert report_of()["verdict"] == "regressed"
+
+
+# beyond the twelve
+
+
+@pytest.mark.xfail(reason="an update asks a reason for what the policy gates, not for what tests check", strict=True)
+def test_an_update_does_not_swallow_what_a_test_of_ones_own_calls_regressed(
+    run: Run, pytester: pytest.Pytester, capture: Write, three_runs: Path  # noqa: F811
+) -> None:
+    pytester.makepyfile("def test_mine(rl_baseline): rl_baseline.check('ttft.p50')")
+    capture("late", rate=10.0, ttft_ms=80.0)
+    before = three_runs.read_bytes()
+    result = run("--rl-trace=late", "--rl-baseline-update")
+    assert result.ret == FAILED
+    assert "ttft.p50 regressed by 60.0 %" in printed(result)
+    assert three_runs.read_bytes() == before

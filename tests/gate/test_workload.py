@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from pathlib import Path
 
     from pytest_rlserve.capture import Capture
 
@@ -119,13 +121,18 @@ def test_all_that_differs_is_listed() -> None:
 # -- of captures ------------------------------------------------------------------------------------------------------
 
 
-def test_a_workload_is_the_last_hash_of_each_sessions_first_prompt_and_the_mean_lengths(measured: Measured) -> None:
+def test_a_workload_is_the_last_hash_of_each_sessions_first_prompt_and_the_mean_lengths(
+    measured: Measured, tmp_path: Path
+) -> None:
     found = workload_of([measured()])
-    assert found == {
-        "chains": [str(1000 + number) for number in range(40)],
-        "input_tokens": 128.0,
-        "output_tokens": 20.0,
-    }
+    lines = (tmp_path / "captures" / "run-1" / "request-trace.jsonl").read_text().splitlines()
+    requests = [json.loads(line)["request"] for line in lines]
+    assert found is not None
+    assert found["chains"] == [
+        str(one) for one in sorted(request["replay"]["input_sequence_hashes"][-1] for request in requests)
+    ]
+    for name in ("input_tokens", "output_tokens"):
+        assert found[name] == sum(request[name] for request in requests) / len(requests)
 
 
 def test_other_prompts_are_another_workload(measured: Measured) -> None:

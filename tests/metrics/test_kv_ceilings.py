@@ -146,6 +146,13 @@ def test_output_of_an_earlier_turn_counts_where_its_whole_input_is_covered(
     assert (value(capture, "kv_reuse_ceiling") or 0) * (length + 5 * BLOCK) == pytest.approx(ceiling * BLOCK)
 
 
+@pytest.mark.parametrize(("output", "blocks"), [(2 * BLOCK, 3), (2 * BLOCK + 1, 4)])
+def test_the_last_token_of_an_output_was_never_computed(folder: Path, output: int, blocks: int) -> None:
+    first = served("t1", 1, 1, [1, 2], session="s", output_tokens=output)
+    capture = made(folder, first, served("t2", 3, 1, [1, 2, 3, 4, 5], session="s"))
+    assert (value(capture, "kv_reuse_ceiling") or 0) * 7 == pytest.approx(blocks)
+
+
 def test_output_counts_as_far_as_it_was_reused_where_the_hashes_cannot_tell(folder: Path) -> None:
     row, events = served("t1", 1, 1, [1, 2], session="s", output_tokens=3 * BLOCK)
     row["request"]["replay"]["input_length"] = row["request"]["input_tokens"] = 2 * BLOCK - 1

@@ -102,7 +102,7 @@ def test_the_folder_shared_with_workers_is_removed(
     assert not list(tmp_path.glob("rlserve-*"))
 
 
-@pytest.mark.parametrize("dist", ["loadfile", "each"])
+@pytest.mark.parametrize("dist", ["each"])
 def test_any_way_of_sharing_out_tests_will_do(run: Run, pytester: pytest.Pytester, dist: str) -> None:
     flags = ("--tx", "2*popen", "--dist=each") if dist == "each" else ("-n", 2, f"--dist={dist}")
     run("--rl-trace=runs", "--rl-report=json:report.json", "-k", "metrics or limits", *flags)
