@@ -14,8 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pytest_rlserve.model import Batches
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
 CHAINS: Final = pa.schema(
     # One row for each row of the requests table, in its order.
@@ -34,14 +37,14 @@ _LARGEST = 1 << 30
 class Chains:
     """Collects the hashes of rows and turns them into the chains table, a batch of rows at a time."""
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, file: Path | None = None) -> None:
+        """Start empty; with `file`, what is complete goes there."""
         self.rows = 0
         self._back: list[int] = []
         self._shared: list[int] = []
         self._sizes: list[int | None] = []
         self._values: list[Any] = []
-        self._batches: list[pa.RecordBatch] = []
+        self._batches = Batches(CHAINS, file)
 
     def add(self, hashes: Iterable[int] | None) -> None:
         """Take the hashes of one row, which shares nothing."""
@@ -74,15 +77,14 @@ class Chains:
             pa.Array.from_buffers(pa.uint64(), len(values) >> 3, [None, values]),
             mask=pa.array([size is None for size in self._sizes]),
         )
-        self._batches.append(
-            pa.RecordBatch.from_arrays([pa.array(self._back), pa.array(self._shared), own], schema=CHAINS)
-        )
+        arrays = [pa.array(self._back, pa.int64()), pa.array(self._shared, pa.int64()), own]
+        self._batches.take(pa.RecordBatch.from_arrays(arrays, schema=CHAINS))
         self._back, self._shared, self._sizes, self._values = [], [], [], []
 
     def table(self) -> pa.Table:
         """Return everything taken so far."""
         self._flush()
-        return pa.Table.from_batches(self._batches, schema=CHAINS)
+        return self._batches.table()
 
 
 def chains_of(lists: pa.ChunkedArray) -> pa.Table:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 EPOCH: Final = "s since the Unix epoch"
 _PLACE: Final = [("source", pa.string(), "path in the capture"), ("line", pa.int64(), "1-based")]
@@ -159,17 +160,48 @@ TABLES: Final[dict[str, pa.Schema]] = {
 }
 
 
+class Batches:
+    """Collects record batches of one schema, in memory or in an Arrow file that is mapped when it is done."""
+
+    def __init__(self, schema: pa.Schema, file: Path | None = None) -> None:
+        """Start empty; with `file`, memory holds one batch at a time."""
+        self._schema, self._file = schema, file
+        self._kept: list[pa.RecordBatch] = []
+        self._writer = None if file is None else pa.ipc.new_file(pa.OSFile(str(file), "wb"), schema)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Take one batch."""
+        if self._writer is None:
+            self._kept.append(batch)
+        else:
+            self._writer.write_batch(batch)
+
+    def table(self) -> pa.Table:
+        """Return everything taken so far; a file is complete then and takes no more."""
+        if self._file is None:
+            return pa.Table.from_batches(self._kept, schema=self._schema)
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        return mapped(self._file)
+
+
+def mapped(file: Path) -> pa.Table:
+    """Open an Arrow file; its columns stay there and are brought to memory when they are touched."""
+    return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+
+
 class Rows:
     """Collects rows for one table, one by one or as columns, and turns them into an Arrow table."""
 
     _BATCH = 8192
 
-    def __init__(self, schema: pa.Schema) -> None:
-        """Start empty."""
+    def __init__(self, schema: pa.Schema, file: Path | None = None) -> None:
+        """Start empty; with `file`, what is complete goes there."""
         self._schema = schema
         self._pending: list[Mapping[str, Any]] = []
         self._small: list[pa.RecordBatch] = []
-        self._batches: list[pa.RecordBatch] = []
+        self._batches = Batches(schema, file)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Take one row; columns it does not name are null."""
@@ -197,14 +229,15 @@ class Rows:
 
     def _combine(self) -> None:
         whole = pa.Table.from_batches(self._small, schema=self._schema).combine_chunks()
-        self._batches += whole.to_batches()
+        for batch in whole.to_batches():
+            self._batches.take(batch)
         self._small = []
 
     def table(self) -> pa.Table:
         """Return everything taken so far."""
         self._convert()
         self._combine()
-        return pa.Table.from_batches(self._batches, schema=self._schema)
+        return self._batches.table()
 
 
 def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:

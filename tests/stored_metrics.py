@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-_TEXT = '''\
+_TEXT = """\
 import json
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def register(name, unit, better):
 
 for _name, (_unit, _better) in json.loads((HERE / "metrics.json").read_text()).items():
     register(_name, _unit, _better)
-'''
+"""
 
 
 def register_in(project: Path, metrics: dict[str, tuple[str, str]]) -> None:

@@ -13,14 +13,14 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from plugin.conftest import _plain_environment, capture, report_of, run  # noqa: F401 - fixtures
 from plugin.projects import outcomes
+from stored_metrics import register_in, store
+from test_cases import Case, case  # noqa: F401 - a fixture
+
 from pytest_rlserve.metrics import METRICS
 from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.readers import open_capture
-from stored_metrics import register_in, store
-from test_cases import Case, case  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,10 @@ def runs(pytester: pytest.Pytester) -> dict[str, Path]:
 
 
 def test_case_27_more_completed_and_less_accepted_is_a_regression(
-    run: Run, case: Case, runs: dict[str, Path], report_of: ReadReport  # noqa: F811
+    run: Run,
+    case: Case,
+    runs: dict[str, Path],
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     exact = case.exact()
     assert run("--rl-trace=baseline", UPDATE).ret == pytest.ExitCode.OK
@@ -99,7 +102,10 @@ def test_case_27_more_completed_and_less_accepted_is_a_regression(
 
 
 def test_case_27_the_other_way_round_is_no_alarm(
-    run: Run, case: Case, runs: dict[str, Path], report_of: ReadReport  # noqa: F811
+    run: Run,
+    case: Case,
+    runs: dict[str, Path],
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     assert run("--rl-trace=current", UPDATE).ret == pytest.ExitCode.OK
     assert run("--rl-trace=baseline", REPORT).ret == pytest.ExitCode.OK
@@ -130,11 +136,17 @@ def project(folder: Path, *names: str) -> None:
 
 
 def test_case_29_zero_and_what_is_missing_on_one_side(
-    run: Run, case: Case, capture: Write, report_of: ReadReport, pytester: pytest.Pytester  # noqa: F811
+    run: Run,
+    case: Case,
+    capture: Write,
+    report_of: ReadReport,
+    pytester: pytest.Pytester,  # noqa: F811
 ) -> None:
     project(pytester.path, *KINDS)
-    values = {name: json.loads((case.folder / f"{name}_metrics.json").read_text())["metrics"] for name in
-              ("baseline", "current")}
+    values = {
+        name: json.loads((case.folder / f"{name}_metrics.json").read_text())["metrics"]
+        for name in ("baseline", "current")
+    }
     for number in range(3):  # three jobs, so that equal values are known to be equal
         capture(f"before/b{number}", job=f"job-{number}")
         store(pytester.path, f"b{number}", values["baseline"])
@@ -179,7 +191,11 @@ def laid(pytester: pytest.Pytester, capture: Write) -> Path:  # noqa: F811
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_case_30_an_unreadable_baseline_is_no_missing_one_and_stays_as_it_is(
-    run: Run, case: Case, laid: Path, name: str, report_of: ReadReport  # noqa: F811
+    run: Run,
+    case: Case,
+    laid: Path,
+    name: str,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     assert case.answer("compare without the update flag", on=name)["verdict"] == "invalid_input"
     result = run("--rl-trace=run-1", f"--rl-series={name.removesuffix('.json')}", REPORT)
@@ -208,10 +224,15 @@ def test_case_30_the_update_flag_replaces_it_and_says_so(run: Run, case: Case, l
 
 @pytest.mark.parametrize("repeat", range(REPEATS))
 def test_case_31_four_workers_lose_none_of_200_entries(
-    run: Run, case: Case, capture: Write, report_of: ReadReport, pytester: pytest.Pytester, repeat: int  # noqa: F811
+    run: Run,
+    case: Case,
+    capture: Write,
+    report_of: ReadReport,
+    pytester: pytest.Pytester,
+    repeat: int,  # noqa: F811
 ) -> None:
     values = json.loads((case.folder / "values.json").read_text())
-    register_in(pytester.path, {name: ("things", "higher") for name in values})
+    register_in(pytester.path, dict.fromkeys(values, ("things", "higher")))
     pytester.makepyfile(
         test_values=f"""
         import pytest
@@ -265,7 +286,11 @@ def fallen(pytester: pytest.Pytester, capture: Write, run: Run) -> Path:  # noqa
 
 
 def test_case_34_an_update_flag_left_in_ci_rewrites_nothing_and_fails(
-    run: Run, case: Case, fallen: Path, monkeypatch: pytest.MonkeyPatch, report_of: ReadReport  # noqa: F811
+    run: Run,
+    case: Case,
+    fallen: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     before = fallen.read_bytes()
     monkeypatch.setenv("CI", "true")
@@ -279,7 +304,10 @@ def test_case_34_an_update_flag_left_in_ci_rewrites_nothing_and_fails(
 
 
 def test_case_34_an_update_in_ci_with_a_reason_is_loud(
-    run: Run, fallen: Path, monkeypatch: pytest.MonkeyPatch, report_of: ReadReport  # noqa: F811
+    run: Run,
+    fallen: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     monkeypatch.setenv("CI", "true")
     result = run("--rl-trace=after", UPDATE, "--rl-baseline-reason=by decision", REPORT)
@@ -292,7 +320,10 @@ def test_case_34_an_update_in_ci_with_a_reason_is_loud(
 
 @pytest.mark.parametrize("value", ["0", "false", ""])
 def test_case_34_a_switched_off_variable_updates_nothing(
-    run: Run, fallen: Path, monkeypatch: pytest.MonkeyPatch, value: str  # noqa: F811
+    run: Run,
+    fallen: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    value: str,  # noqa: F811
 ) -> None:
     before = fallen.read_bytes()
     for name in ("UPDATE", "RL_BASELINE_UPDATE", "CI"):
@@ -302,7 +333,9 @@ def test_case_34_a_switched_off_variable_updates_nothing(
 
 
 def test_case_34_no_baseline_in_ci_fails_and_makes_none(
-    run: Run, fallen: Path, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    run: Run,
+    fallen: Path,
+    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
 ) -> None:
     fallen.unlink()
     monkeypatch.setenv("CI", "true")
@@ -313,7 +346,10 @@ def test_case_34_no_baseline_in_ci_fails_and_makes_none(
 
 
 def test_case_34_on_a_developers_machine_a_reason_is_enough(
-    run: Run, case: Case, fallen: Path, report_of: ReadReport  # noqa: F811
+    run: Run,
+    case: Case,
+    fallen: Path,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     result = run("--rl-trace=after", UPDATE, "--rl-baseline-reason=two workers fewer by decision", REPORT)
     assert result.ret == pytest.ExitCode.OK

@@ -87,7 +87,7 @@ def held_against(capture: Capture, counted: list[kv_oracle.Prompt]) -> None:
     """Compare row by row; what the slow count leaves out is −1 or 0 in the arrays."""
     found, most, beyond = capture.derive(prompts), capture.derive(ceilings), capture.derive(excess)
     names: list[str] = capture.requests["request_id"].to_pylist()
-    assert {prompt.name for prompt in counted} == {name for name, is_in in zip(names, found.hashed) if is_in}
+    assert {prompt.name for prompt in counted} == {names[row] for row in np.flatnonzero(found.hashed)}
     expected = {prompt.name: prompt.found for prompt in counted}
     for row, name in enumerate(names):
         said: dict[str, Any] = expected.get(name, {})

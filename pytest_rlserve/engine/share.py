@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pytest_rlserve.capture import Capture, Finding, Manifest, Source
+from pytest_rlserve.model import mapped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def load(folder: Path) -> Capture:
     rest = json.loads((folder / "capture.json").read_text(encoding="utf-8"))
     tables = {}
     for path in sorted(folder.glob("*.arrow")):
-        tables[path.stem] = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        tables[path.stem] = mapped(path)
     return Capture(
         name=rest["name"],
         manifest=Manifest(**rest["manifest"]),

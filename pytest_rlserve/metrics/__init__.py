@@ -101,7 +101,7 @@ class Metric:
             window: which window the capture's records allowed, for metrics taken over one.
         """
         phase = window if window and self.phase == WINDOW else self.phase
-        phase += (f", less the first {scope.skip_steps} steps" if scope.skip_steps else "")
+        phase += f", less the first {scope.skip_steps} steps" if scope.skip_steps else ""
         if self.fleet and scope.after_reset:
             phase += f", less {scope.after_reset:g} s after each cache reset"
         if self.fleet and workers:

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+Span = tuple[int, int]
+"""Where a part of a file begins and ends, in bytes."""
 _CHUNK = 1 << 18
 """Bytes of the file that are taken at once."""
 _BLOCK = 1 << 20
 """Bytes of text that are given out at once, or somewhat more: they stay in the processor's cache."""
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -32,9 +34,13 @@ class Lines:
     SHA-256 of the file's bytes.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read from `path`, decompressing if the content says so, whatever the name."""
+    def __init__(self, path: Path, span: Span | None = None) -> None:
+        """Read from `path`, decompressing if the content says so, whatever the name.
+
+        A span is read as if it were the file; in a gzip file it has to begin and end where members do.
+        """
         self.path = path
+        self.start, self._left = (0, None) if span is None else (span[0], span[1] - span[0])
         self.trouble: str | None = None
         self.digest = ""
         self.count = 0
@@ -73,8 +79,9 @@ class Lines:
 
     def _data(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
+            file.seek(self.start)
             head = self._take(file)
-            if head.startswith(_GZIP_MAGIC):
+            if head.startswith(GZIP_MAGIC):
                 yield from self._members(file, head)
                 return
             if head.startswith(_LFS):
@@ -85,7 +92,9 @@ class Lines:
                 head = self._take(file)
 
     def _take(self, file: IO[bytes]) -> bytes:
-        chunk = file.read(_CHUNK)
+        chunk = file.read(_CHUNK if self._left is None else min(_CHUNK, self._left))
+        if self._left is not None:
+            self._left -= len(chunk)
         self._hash.update(chunk)
         return chunk
 
@@ -97,9 +106,9 @@ class Lines:
             if not pending:
                 return
             member += 1
-            if len(pending) < len(_GZIP_MAGIC):
+            if len(pending) < len(GZIP_MAGIC):
                 pending += self._take(file)
-            if not pending.startswith(_GZIP_MAGIC):
+            if not pending.startswith(GZIP_MAGIC):
                 self.trouble = f"has bytes that are not gzip after member {member - 1}"
                 self._drain(file)
                 return

@@ -6,9 +6,9 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from plugin.rollout import FIRST_START, write_rollout
 
 from gate.series import Series
-from plugin.rollout import FIRST_START, write_rollout
 from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:

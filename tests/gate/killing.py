@@ -108,9 +108,6 @@ def preload(folder: Path) -> None:
     before = (folder / "baselines" / "s.json").read_bytes()
     os.waitpid(forked(lambda: session(folder, "new-0")), 0)
     (folder / "baselines" / "s.json").write_bytes(before)
-    import _pytest.terminal
-    import scipy.special
-    import tabulate
 
     import pytest_rlserve.controller
     import pytest_rlserve.gate.refresh

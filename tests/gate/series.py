@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from plugin.projects import RECORDED
+
 from pytest_rlserve.gate.judgement import Update
 from pytest_rlserve.gate.policy import Policy
 from pytest_rlserve.gate.refresh import Refreshed, refresh
@@ -35,7 +36,11 @@ class Series:
         return Gate(captures=captures, policy=self.policy, folder=self.folder, series="s", update=Update(**update))
 
     def take(
-        self, *captures: Capture, reason: str | None = None, new_only: bool = False, only: Collection[str] | None = None
+        self,
+        *captures: Capture,
+        reason: str | None = None,
+        new_only: bool = False,
+        only: Collection[str] | None = None,
     ) -> Refreshed:
         """Update the baseline with captures, as `--rl-baseline-update` does."""
         return refresh(self.gate(*captures, wanted=not new_only, new_only=new_only, reason=reason), only=only)
@@ -63,5 +68,8 @@ SHARED = RECORDED.parents[3] / "shared" / "captures"
 
 def recorded() -> dict[str, Path]:
     """Return every recorded capture at hand by its name, those beside the checkout included."""
-    folders = [*(SHARED.iterdir() if SHARED.is_dir() else ()), *RECORDED.iterdir()]  # the committed ones last: they win
+    folders = [
+        *(SHARED.iterdir() if SHARED.is_dir() else ()),
+        *RECORDED.iterdir(),
+    ]  # the committed ones last: they win
     return {folder.name: folder for folder in folders if (folder / "rlserve.json").is_file()}

@@ -7,9 +7,9 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING
 
+import oracle
 import pytest
 
-import oracle
 from gate.documents import baseline
 from gate.series import Series, recorded
 from pytest_rlserve.gate.attribution import Causes, explain
@@ -142,9 +142,7 @@ def counted(path: Path) -> dict[str, float]:
     ends = {line["attempt_id"]: line for line in attempts if line["event"] in oracle.ENDED}
     inside = {one for one, line in ends.items() if start < line["t"] <= end}
     completed = sum(ends[one]["event"] == "completed" for one in inside)
-    lived = sum(
-        max(0.0, min(ends[one]["t"] if one in ends else end, end) - max(t, start)) for one, t in sent.items()
-    )
+    lived = sum(max(0.0, min(ends[one]["t"] if one in ends else end, end) - max(t, start)) for one, t in sent.items())
     stages = dict.fromkeys(STAGES, 0.0)
     events = [line.get("event", line) for file in path.glob("request-trace*") for line in oracle.read(file)[0]]
     requests = oracle.pair([line for line in lines if line.get("level") == "request"])

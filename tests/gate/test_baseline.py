@@ -142,7 +142,10 @@ BROKEN = {
     "merge conflict": (b"{\n<<<<<<< HEAD\n 1\n=======\n 2\n>>>>>>> topic\n}\n", "marks of a merge conflict"),
     "line-merged": (merged(), "edited or merged by hand"),
     "edited by hand": (text().replace(b'"value": 10.0', b'"value": 10.00'), "edited or merged by hand"),
-    "reindented": (json.dumps(document(THREE), indent=2, sort_keys=True).encode() + b"\n", "edited or merged by hand"),
+    "reindented": (
+        json.dumps(document(THREE), indent=2, sort_keys=True).encode() + b"\n",
+        "edited or merged by hand",
+    ),
     "crlf": (text().replace(b"\n", b"\r\n"), "edited or merged by hand"),
     "no newline at the end": (text()[:-1], "edited or merged by hand"),
     "truncated": (text()[:-200], "not whole JSON"),
@@ -218,7 +221,9 @@ def new_document() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "chmod"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"]
+)
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
     stored: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
 ) -> None:
@@ -247,7 +252,9 @@ def test_the_content_reaches_the_disk_before_the_name_does(stored: Path, monkeyp
 
     def replaced(old: str, new: Path) -> None:
         done.append("replace")
-        assert (stored.parent / old).read_bytes() == json.dumps(new_document(), indent=1, sort_keys=True).encode() + b"\n"
+        assert (stored.parent / old).read_bytes() == json.dumps(
+            new_document(), indent=1, sort_keys=True
+        ).encode() + b"\n"
         replace(old, new)
 
     monkeypatch.setattr(os, "fsync", synced)

@@ -10,7 +10,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from plugin.conftest import baseline, capture, report_of, run, three_runs  # noqa: F401 - fixtures
 from plugin.projects import PRIMARY, both_ways, outcomes
 
@@ -81,7 +80,10 @@ def emptied(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("empty", ["trace", "folder"])
 def test_an_empty_trace_is_broken_evidence(
-    run: Run, pytester: pytest.Pytester, report_of: ReadReport, empty: str  # noqa: F811
+    run: Run,
+    pytester: pytest.Pytester,
+    report_of: ReadReport,
+    empty: str,  # noqa: F811
 ) -> None:
     if empty == "trace":
         emptied(pytester.path / "good", "request-trace.jsonl")
@@ -101,7 +103,9 @@ def test_an_empty_trace_is_broken_evidence(
 
 
 def test_a_truncated_gzip_file_is_broken_evidence(
-    run: Run, pytester: pytest.Pytester, report_of: ReadReport  # noqa: F811
+    run: Run,
+    pytester: pytest.Pytester,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     plain = pytester.path / "good" / "request-trace.jsonl"
     packed = gzip.compress(plain.read_bytes())
@@ -119,7 +123,10 @@ def test_a_truncated_gzip_file_is_broken_evidence(
 
 @pytest.mark.parametrize("lost", ["between", "at the end"])
 def test_a_missing_shard_is_broken_evidence(
-    run: Run, pytester: pytest.Pytester, report_of: ReadReport, lost: str  # noqa: F811
+    run: Run,
+    pytester: pytest.Pytester,
+    report_of: ReadReport,
+    lost: str,  # noqa: F811
 ) -> None:
     folder = pytester.path / "good"
     lines = (folder / "request-trace.jsonl").read_text().splitlines(keepends=True)
@@ -142,7 +149,11 @@ def test_a_missing_shard_is_broken_evidence(
 
 @pytest.mark.parametrize("ci", [False, True])
 def test_no_baseline_is_named_and_fails_in_ci(
-    run: Run, three_runs: Path, report_of: ReadReport, monkeypatch: pytest.MonkeyPatch, ci: bool  # noqa: F811
+    run: Run,
+    three_runs: Path,
+    report_of: ReadReport,
+    monkeypatch: pytest.MonkeyPatch,
+    ci: bool,  # noqa: F811
 ) -> None:
     three_runs.unlink()
     if ci:
@@ -165,7 +176,10 @@ def test_no_baseline_is_no_pass_where_it_must_be_one(run: Run, three_runs: Path)
 
 @both_ways
 def test_a_stale_identity_is_an_error_with_the_keys(
-    run: Run, capture: Write, report_of: ReadReport, workers: tuple[str, ...]  # noqa: F811
+    run: Run,
+    capture: Write,
+    report_of: ReadReport,
+    workers: tuple[str, ...],  # noqa: F811
 ) -> None:
     capture("moved", rate=10.0, identity={"hardware": "8x H200"})
     result = run("--rl-trace=moved", REPORT, *workers)
@@ -203,7 +217,9 @@ def test_a_new_metric_is_named_and_fails_in_ci(
 
 
 def test_a_metric_that_vanished_is_an_error(
-    run: Run, pytester: pytest.Pytester, report_of: ReadReport  # noqa: F811
+    run: Run,
+    pytester: pytest.Pytester,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     folder = pytester.path / "good"
     rows = [json.loads(line) for line in (folder / "control.jsonl").read_text().splitlines()]
@@ -221,7 +237,10 @@ def test_a_metric_that_vanished_is_an_error(
 
 @pytest.mark.parametrize("workers", ["0", "1", "3"])
 def test_workers_do_not_switch_the_gate_off(
-    run: Run, capture: Write, report_of: ReadReport, workers: str  # noqa: F811
+    run: Run,
+    capture: Write,
+    report_of: ReadReport,
+    workers: str,  # noqa: F811
 ) -> None:
     capture("slow", rate=8.0)
     result = run("--rl-trace=slow", REPORT, "-n", workers)
@@ -237,7 +256,11 @@ def test_workers_do_not_switch_the_gate_off(
 @both_ways
 @pytest.mark.parametrize("chosen", [("-k", "checks"), ("--deselect", f"rlserve.toml::metrics::{PRIMARY}")])
 def test_a_subset_is_incomplete_and_no_pass(
-    run: Run, capture: Write, report_of: ReadReport, chosen: tuple[str, ...], workers: tuple[str, ...]  # noqa: F811
+    run: Run,
+    capture: Write,
+    report_of: ReadReport,
+    chosen: tuple[str, ...],
+    workers: tuple[str, ...],  # noqa: F811
 ) -> None:
     capture("slow", rate=8.0)
     result = run("--rl-trace=slow", REPORT, *chosen, *workers)
@@ -249,7 +272,9 @@ def test_a_subset_is_incomplete_and_no_pass(
 
 
 def test_a_run_stopped_at_the_first_failure_is_incomplete_too(
-    run: Run, capture: Write, report_of: ReadReport  # noqa: F811
+    run: Run,
+    capture: Write,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     capture("loose", rate=10.0, open_attempts=3)
     assert run("--rl-trace=loose", REPORT, "-x").ret == FAILED
@@ -260,7 +285,9 @@ def test_a_run_stopped_at_the_first_failure_is_incomplete_too(
 
 
 def test_a_retry_joins_the_first_run_and_does_not_replace_it(
-    run: Run, capture: Write, report_of: ReadReport  # noqa: F811
+    run: Run,
+    capture: Write,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     capture("try/1", rate=7.0, job="ci-1")
     capture("try/2", rate=10.0, job="ci-2")
@@ -274,7 +301,10 @@ def test_a_retry_joins_the_first_run_and_does_not_replace_it(
 
 
 def test_a_retried_test_has_the_verdict_of_its_first_try(
-    run: Run, pytester: pytest.Pytester, capture: Write, report_of: ReadReport  # noqa: F811
+    run: Run,
+    pytester: pytest.Pytester,
+    capture: Write,
+    report_of: ReadReport,  # noqa: F811
 ) -> None:
     """A plugin that runs a failed item again meets the same captures, and the same verdict."""
     capture("slow", rate=8.0)
@@ -306,7 +336,10 @@ def test_a_retried_test_has_the_verdict_of_its_first_try(
 
 @pytest.mark.xfail(reason="an update asks a reason for what the policy gates, not for what tests check", strict=True)
 def test_an_update_does_not_swallow_what_a_test_of_ones_own_calls_regressed(
-    run: Run, pytester: pytest.Pytester, capture: Write, three_runs: Path  # noqa: F811
+    run: Run,
+    pytester: pytest.Pytester,
+    capture: Write,
+    three_runs: Path,  # noqa: F811
 ) -> None:
     pytester.makepyfile("def test_mine(rl_baseline): rl_baseline.check('ttft.p50')")
     capture("late", rate=10.0, ttft_ms=80.0)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from plugin.rollout import FIRST_START, write_rollout
+
 from pytest_rlserve.errors import BaselineError
 from pytest_rlserve.gate import baseline as store
 from pytest_rlserve.gate.refresh import refresh

@@ -83,9 +83,7 @@ def test_what_was_not_observed_neither_passes_nor_fails() -> None:
 
 def test_a_missed_limit_says_both_numbers_and_of_how_many() -> None:
     limit = parse_limit("ttft.p99", "<= 1s")
-    assert limit.message(of(1.25, limit)) == (
-        "ttft.p99 missed its limit: 1.25 s, must be <= 1.00 s (n=1,200, run-1)"
-    )
+    assert limit.message(of(1.25, limit)) == ("ttft.p99 missed its limit: 1.25 s, must be <= 1.00 s (n=1,200, run-1)")
     assert limit.message(of(0.25, limit)) == "ttft.p99 is 250.0 ms, must be <= 1.00 s (n=1,200, run-1)"
 
 

@@ -70,7 +70,7 @@ def wrong(read: Load, text: str) -> str:
     with pytest.raises(UsageError) as caught:
         read(text)
     message = str(caught.value)
-    assert "\n" not in message and message.split(": ")[0].endswith("rlserve.toml")
+    assert "\n" not in message and message.split(": ", maxsplit=1)[0].endswith("rlserve.toml")
     return message.split(": ", 1)[1]
 
 
@@ -245,7 +245,11 @@ def test_a_value_out_of_range_is_refused(policy: Load, text: str, said: str) -> 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *((key, value) for key in ("rows_joined", "traceable_served", "open_attempts") for value in ("nan", "inf", "-1")),
+        *(
+            (key, value)
+            for key in ("rows_joined", "traceable_served", "open_attempts")
+            for value in ("nan", "inf", "-1")
+        ),
         ("rows_joined", "2"),
         ("traceable_served", '"150%"'),
     ],

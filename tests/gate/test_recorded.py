@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gate.series import Series, recorded
-
 from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:

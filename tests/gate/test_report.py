@@ -9,9 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from plugin.projects import RECORDED
 
 from gate.series import Series, recorded
-from plugin.projects import RECORDED
 from pytest_rlserve import schema
 from pytest_rlserve.errors import EvidenceError
 from pytest_rlserve.gate.items import items
@@ -52,7 +52,9 @@ def judged(gate: Gate) -> list[dict[str, Any]]:
             one = gate.judge(kind, name)
         except EvidenceError as error:
             records: Any = gate.evidence_records(kind, name)
-            found.append({"kind": kind, "name": name, "verdict": "invalid", "message": str(error), "records": records})
+            found.append(
+                {"kind": kind, "name": name, "verdict": "invalid", "message": str(error), "records": records}
+            )
         else:
             more = {"records": list(one.records), "causes": list(one.causes)}
             found.append({"kind": kind, "name": name, "verdict": one.verdict, "message": one.message, **more})

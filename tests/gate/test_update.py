@@ -8,8 +8,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from plugin.projects import RECORDED
+
 from pytest_rlserve.checks import Evidence
 from pytest_rlserve.errors import BaselineError, UsageError
 from pytest_rlserve.gate.policy import Policy
@@ -103,9 +103,7 @@ def test_values_are_stored_with_nine_digits(series: Series, measured: Measured) 
 @pytest.mark.parametrize(
     ("rate", "verdict"), [(8.0, "regressed"), (9.7, "inconclusive"), (12.0, "improved")], ids=lambda v: str(v)
 )
-def test_what_is_not_unchanged_needs_a_reason(
-    started: Series, measured: Measured, rate: float, verdict: str
-) -> None:
+def test_what_is_not_unchanged_needs_a_reason(started: Series, measured: Measured, rate: float, verdict: str) -> None:
     before = started.path.read_bytes()
     run = measured(rate, job="d")
     assert started.gate(run).comparison(RATE, 0.05).verdict == verdict
@@ -172,7 +170,9 @@ def test_a_new_level_of_one_job_has_a_measured_noise(started: Series, measured: 
 def test_after_an_accepted_change_of_either_sign_the_next_10_percent_are_caught(
     started: Series, measured: Measured, factor: float
 ) -> None:
-    started.take(*(measured(rate * factor, job=job) for rate, job in ((10, "d"), (10.1, "e"), (9.9, "f"))), reason="r")
+    started.take(
+        *(measured(rate * factor, job=job) for rate, job in ((10, "d"), (10.1, "e"), (9.9, "f"))), reason="r"
+    )
     still = [measured(10 * factor, job=job) for job in "xyz"]
     lost = [measured(9 * factor, job=job) for job in "xyz"]
     assert started.gate(*still).comparison(RATE, 0.05).verdict == "unchanged"
@@ -228,7 +228,9 @@ def test_of_many_runs_of_one_job_the_newest_is_kept(series: Series, measured: Me
     assert series.levels[0][-1] == "run-21"
 
 
-@pytest.mark.xfail(reason="runs without captured_at are ordered by digest, so that a new one may be the anchor", strict=True)
+@pytest.mark.xfail(
+    reason="runs without captured_at are ordered by digest, so that a new one may be the anchor", strict=True
+)
 def test_the_anchor_stays_where_runs_do_not_say_when_they_were_taken(series: Series, measured: Measured) -> None:
     rates = iter((10.0, 10.1, 9.9, 10.0, 10.05, 9.95, 10.02, 9.98))
     series.take(*(measured(next(rates), job=job, captured_at=None) for job in "abc"))
@@ -353,7 +355,9 @@ def test_values_of_another_definition_do_not_join(series: Series) -> None:
     assert series.values(fresh)[1] is None
 
 
-def test_a_file_that_cannot_be_read_is_replaced_when_an_update_is_asked_for(series: Series, measured: Measured) -> None:
+def test_a_file_that_cannot_be_read_is_replaced_when_an_update_is_asked_for(
+    series: Series, measured: Measured
+) -> None:
     series.folder.mkdir()
     series.path.write_text("{")
     done = series.take(measured(10.0))
