@@ -69,9 +69,7 @@ class Turn:
     at: int
 
 
-def _session(
-    draw: random.Random, name: str, prompt: Prompt, workers: list[int], now: int
-) -> Iterator[dict[str, Any]]:
+def _session(draw: random.Random, name: str, prompt: Prompt, workers: list[int], now: int) -> Iterator[dict[str, Any]]:
     cached, at = 0, now + draw.randrange(500)
     for number in range(TURNS):
         turn = Turn(name, number, prompt, cached, draw.randint(*ANSWER_TOKENS), draw.choice(workers), at)

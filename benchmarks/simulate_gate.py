@@ -7,7 +7,6 @@ Markdown tables, each with the criterion it is held against; `--output docs/erro
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from multiprocessing import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from gate_cells import Cell
 from gate_tables import SECTIONS, standard_error
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Sequence
 
     from gate_sequences import Story

@@ -153,7 +153,5 @@ def test_waiting_for_the_first_token_costs_little() -> None:
     hashes, offsets = traffic(HASHES // 8)
     plain, _ = timed(ours, hashes, offsets)
     seconds, found = timed(ours, hashes, offsets, 20.0)
-    print(
-        f"\n{len(hashes):,} hashes, later rows until the first token as well: {seconds:.2f} s, without {plain:.2f} s"
-    )
+    print(f"\n{len(hashes):,} hashes, later rows until the first token as well: {seconds:.2f} s, without {plain:.2f} s")
     assert found.sum() > 0

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.model import Batches
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 CHAINS: Final = pa.schema(
     # One row for each row of the requests table, in its order.
@@ -34,17 +31,27 @@ _LARGEST = 1 << 30
 """Hashes in one piece; the offsets of Arrow's lists have 32 bits."""
 
 
+class Sink(Protocol):
+    """Keeps record batches, wherever."""
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Take one batch."""
+
+    def table(self) -> pa.Table:
+        """Return everything taken so far."""
+
+
 class Chains:
     """Collects the hashes of rows and turns them into the chains table, a batch of rows at a time."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        """Start empty; with `file`, what is complete goes there."""
+    def __init__(self, batches: Sink) -> None:
+        """Start empty; what is complete goes to `batches`."""
         self.rows = 0
         self._back: list[int] = []
         self._shared: list[int] = []
         self._sizes: list[int | None] = []
         self._values: list[Any] = []
-        self._batches = Batches(CHAINS, file)
+        self._batches = batches
 
     def add(self, hashes: Iterable[int] | None) -> None:
         """Take the hashes of one row, which shares nothing."""
@@ -84,7 +91,8 @@ class Chains:
     def table(self) -> pa.Table:
         """Return everything taken so far."""
         self._flush()
-        return self._batches.table()
+        table: pa.Table = self._batches.table()
+        return table
 
 
 def chains_of(lists: pa.ChunkedArray) -> pa.Table:

@@ -168,9 +168,7 @@ class Controller:
             from pytest_rlserve.reports.terminal import terminal
 
             verbose = terminalreporter.config.get_verbosity() > 0
-            terminalreporter.write_line(
-                terminal(self.report, verbose=verbose, columns=terminalreporter._tw.fullwidth)
-            )
+            terminalreporter.write_line(terminal(self.report, verbose=verbose, columns=terminalreporter._tw.fullwidth))
         for line in self.lines:
             terminalreporter.write_line(line)
 

@@ -39,9 +39,7 @@ class Fleet:
         """Return when that worker loaded which version, in order; the same version again is no change."""
         if worker not in self._versions:
             events = (event for update in self.updates for event in update.passage(worker).events)
-            known = sorted(
-                (e.t, e.version) for e in events if e.name == "version" and e.good and e.version is not None
-            )
+            known = sorted((e.t, e.version) for e in events if e.name == "version" and e.good and e.version is not None)
             self._versions[worker] = [one for n, one in enumerate(known) if not n or one[1] != known[n - 1][1]]
         return self._versions[worker]
 

@@ -196,12 +196,12 @@ class Rows:
 
     _BATCH = 8192
 
-    def __init__(self, schema: pa.Schema, file: Path | None = None) -> None:
-        """Start empty; with `file`, what is complete goes there."""
+    def __init__(self, schema: pa.Schema, batches: Batches | None = None) -> None:
+        """Start empty; what is complete goes to `batches`."""
         self._schema = schema
         self._pending: list[Mapping[str, Any]] = []
         self._small: list[pa.RecordBatch] = []
-        self._batches = Batches(schema, file)
+        self._batches = batches or Batches(schema)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Take one row; columns it does not name are null."""

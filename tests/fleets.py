@@ -34,9 +34,7 @@ def update(
     name = {"update": f"u{version}"} | more
     events = [control("gate_closed", t, **name)]
     for worker in workers:
-        events += [
-            control(step, t + after, worker_id=worker, policy_version=version, **name) for step, after in steps
-        ]
+        events += [control(step, t + after, worker_id=worker, policy_version=version, **name) for step, after in steps]
     return [*events, control("gate_opened", t + 1, **name)]
 
 

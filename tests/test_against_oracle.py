@@ -197,8 +197,7 @@ def test_the_checks_say_of_each_capture_what_happened_to_it(run: Run) -> None:
     lost = expected["without_row"]["completed_lost"]["count"]
     cut = not all(segment["whole"] for segment in expected["segments"].values())
     found = {
-        name: run_check(capture, name).status
-        for name in ("shards_are_whole", "rows_fit_schema", "requests_are_unique")
+        name: run_check(capture, name).status for name in ("shards_are_whole", "rows_fit_schema", "requests_are_unique")
     }
     assert found == {
         "shards_are_whole": "error" if cut else "pass",

@@ -65,9 +65,7 @@ def expect(verdict: str, capture: Capture, name: str) -> CheckResult:
 
 
 def foundations(capture: Capture) -> set[str]:
-    return {
-        run_check(capture, name).status for name in ("rows_fit_schema", "shards_are_whole", "requests_are_unique")
-    }
+    return {run_check(capture, name).status for name in ("rows_fit_schema", "shards_are_whole", "requests_are_unique")}
 
 
 def tokens(capture: Capture) -> int:
@@ -364,9 +362,7 @@ def test_case_18_a_client_that_sends_again_by_itself_is_seen(case: Case, capsys:
     assert "x_request_id dx1 has two serving rows" in finding.message
     assert finding.count == expected["extra_rows"]
     assert tokens(capture) == expected["output_tokens_all_rows"]
-    produced = dict(
-        zip(*(capture.requests[name].to_pylist() for name in ("request_id", "output_tokens")), strict=True)
-    )
+    produced = dict(zip(*(capture.requests[name].to_pylist() for name in ("request_id", "output_tokens")), strict=True))
     extra = sorted(produced[name] for name in finding.ids)
     assert [extra[0], extra[-1]] == [expected["output_tokens_wasted_min"], expected["output_tokens_wasted_max"]]
     assert gate(case.folder, capsys)[0] == 1
@@ -387,9 +383,7 @@ def test_case_19_requests_copied_into_two_shards_are_refused(case: Case, capsys:
     assert "output_tokens 20 and 999" in text
     for place in ("request-trace.000000.jsonl:2", "request-trace.000001.jsonl:4"):
         assert place in text
-    produced = dict(
-        zip(*(capture.requests[name].to_pylist() for name in ("request_id", "output_tokens")), strict=True)
-    )
+    produced = dict(zip(*(capture.requests[name].to_pylist() for name in ("request_id", "output_tokens")), strict=True))
     kept = sum(count for name, count in produced.items() if name not in expected["conflicting_duplicates"])
     assert kept == expected["output_tokens_if_identical_duplicates_are_dropped_and_s1_excluded"]
     assert gate(case.folder, capsys)[0] == 1

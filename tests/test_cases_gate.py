@@ -140,7 +140,7 @@ def test_case_29_zero_and_what_is_missing_on_one_side(
     case: Case,
     capture: Write,
     report_of: ReadReport,
-    pytester: pytest.Pytester,  # noqa: F811
+    pytester: pytest.Pytester,
 ) -> None:
     project(pytester.path, *KINDS)
     values = {
@@ -229,7 +229,7 @@ def test_case_31_four_workers_lose_none_of_200_entries(
     capture: Write,
     report_of: ReadReport,
     pytester: pytest.Pytester,
-    repeat: int,  # noqa: F811
+    repeat: int,
 ) -> None:
     values = json.loads((case.folder / "values.json").read_text())
     register_in(pytester.path, dict.fromkeys(values, ("things", "higher")))
@@ -323,7 +323,7 @@ def test_case_34_a_switched_off_variable_updates_nothing(
     run: Run,
     fallen: Path,
     monkeypatch: pytest.MonkeyPatch,
-    value: str,  # noqa: F811
+    value: str,
 ) -> None:
     before = fallen.read_bytes()
     for name in ("UPDATE", "RL_BASELINE_UPDATE", "CI"):
@@ -335,7 +335,7 @@ def test_case_34_a_switched_off_variable_updates_nothing(
 def test_case_34_no_baseline_in_ci_fails_and_makes_none(
     run: Run,
     fallen: Path,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fallen.unlink()
     monkeypatch.setenv("CI", "true")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_rlserve import chains as module
 from pytest_rlserve.capture import Capture
-from pytest_rlserve.chains import HASHES, Chains, chains_of, expand
+from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, expand
 from pytest_rlserve.engine.share import load, save
-from pytest_rlserve.model import REQUESTS
+from pytest_rlserve.model import REQUESTS, Batches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ Row = list[int] | None
 @st.composite
 def packed(draw: st.DrawFn) -> tuple[pa.Table, list[Row]]:
     """Rows, some of which continue an earlier one, packed as a reader packs them."""
-    chains, rows = Chains(), list[Row]()
+    chains, rows = Chains(Batches(CHAINS)), list[Row]()
     batch = draw(st.sampled_from([1, 3, 8192]))
     for _ in range(draw(st.integers(0, 12))):
         back = draw(st.integers(0, len(rows)))

@@ -45,9 +45,7 @@ def test_the_same_version_again_is_no_change(folder: Path) -> None:
 
 
 def test_an_event_without_a_worker_is_everyones(folder: Path) -> None:
-    events = [
-        control(name, 10 + n, policy_version=3) for n, name in enumerate(("transfer", "cache_reset", "version"))
-    ]
+    events = [control(name, 10 + n, policy_version=3) for n, name in enumerate(("transfer", "cache_reset", "version"))]
     found = told(folder, [*events, control("ready", 14, worker_id=1)])
     assert found.version_at("1", EPOCH + 20) == found.version_at("99", EPOCH + 20) == "3"
     assert after(found.emptied("99", valid=True)) == [11]

@@ -299,9 +299,7 @@ def story(capture: Capture) -> dict[str, Any]:
         "shares": (joined.rows, joined.joined, joined.traceable, joined.traceable_served),
         "residuals": {why: sorted(a.name for a in accounts) for why, accounts in joined.without_row.items()},
         "checks": {r.name: (r.status, r.noun == "files" or (r.observed, r.of)) for r in run_checks(capture)},
-        "values": {
-            key: one.value if one.value is None else pytest.approx(one.value) for key, one in measured.items()
-        },
+        "values": {key: one.value if one.value is None else pytest.approx(one.value) for key, one in measured.items()},
         "reasons": {key: (one.n, one.why) for key, one in measured.items()},
     }
 
@@ -404,9 +402,7 @@ def at_a_member(packed: bytes, kept: int) -> bool:
     | st.binary(max_size=40).map(gzip.compress)
     | st.binary(max_size=40).map(lambda noise: gzip.compress(SOME)[:200] + noise)
     | st.integers(0, len(SOME)).map(lambda end: SOME[:end]),
-    name=st.sampled_from(
-        ["x.jsonl", "x.jsonl.gz", "request-trace.jsonl", "request-trace.000000.jsonl.gz", "x.ndjson"]
-    ),
+    name=st.sampled_from(["x.jsonl", "x.jsonl.gz", "request-trace.jsonl", "request-trace.000000.jsonl.gz", "x.ndjson"]),
 )
 @example(content=b'{"event":{}}\n', name="x.jsonl")
 @example(content=b'{"event":' * 600 + b"{}" + b"}" * 600 + b"\n", name="x.jsonl")

@@ -35,9 +35,7 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
     from thingbox import THINGS  # type: ignore[import-not-found]
 
     yield THINGS
-    for name in [
-        name for name in sys.modules if name.split(".")[0] in ("thingbox", "thing_plugin", "thing_conftest")
-    ]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("thingbox", "thing_plugin", "thing_conftest")]:
         del sys.modules[name]
 
 

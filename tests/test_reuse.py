@@ -93,9 +93,7 @@ def held_against(capture: Capture, counted: list[kv_oracle.Prompt]) -> None:
         said: dict[str, Any] = expected.get(name, {})
         assert most.fleet[row] == said.get("fleet", -1), name
         assert most.worker[row] == said.get("worker", -1), name
-        assert (beyond.stale[row], beyond.unexplained[row]) == (said.get("stale", 0), said.get("unexplained", 0)), (
-            name
-        )
+        assert (beyond.stale[row], beyond.unexplained[row]) == (said.get("stale", 0), said.get("unexplained", 0)), name
 
 
 @given(rows=requests(), control=controls())

@@ -43,9 +43,7 @@ def clocks_agree(capture: Capture, evidence: Evidence) -> Outcome:
         contradicted, total = contradicted + len(bad), total + len(some)
         findings += _apart(source, some, bad)
     why = None if total else "no request is known from both sides, by a time of the client and one of the server"
-    return Outcome(
-        observed=total - contradicted, of=total, noun="joined requests", findings=findings, inconclusive=why
-    )
+    return Outcome(observed=total - contradicted, of=total, noun="joined requests", findings=findings, inconclusive=why)
 
 
 def _apart(source: str, some: list[Pair], bad: list[Pair]) -> Iterator[Finding]:

@@ -45,9 +45,7 @@ def replay_ready(capture: Capture, evidence: Evidence) -> Outcome:
     findings += _together(rows)
     good = len(rows) - len({name for finding in findings for name in finding.ids})
     traces = {source.path for source in capture.sources if source.format.startswith("dynamo.")}
-    refused = [
-        f for f in capture.findings if f.check == "rows_fit_schema" and f.line is not None and f.path in traces
-    ]
+    refused = [f for f in capture.findings if f.check == "rows_fit_schema" and f.line is not None and f.path in traces]
     findings += [replace(finding, check=_NAME, severity="failure") for finding in refused]
     total = len(rows) + sum(finding.count for finding in refused)
     return Outcome(observed=good, of=total, noun="rows", findings=findings)

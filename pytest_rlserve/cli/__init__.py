@@ -112,9 +112,7 @@ def _add_baseline(commands_of: Any) -> None:
         "--reason", metavar="TEXT", help="why a changed level is accepted; needed unless nothing changed"
     )
     update.add_argument("--new-only", action="store_true", help="add only what the baseline lacks")
-    update.add_argument(
-        "--series", metavar="NAME", help="series to update (default: the policy's, else the capture's)"
-    )
+    update.add_argument("--series", metavar="NAME", help="series to update (default: the policy's, else the capture's)")
     _folder_flag(update)
     _policy_flag(update)
     text = "Remove measurements of metrics that no longer exist."
@@ -131,6 +129,4 @@ def _folder_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def _policy_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--policy", metavar="FILE", help="policy file (default: rlserve.toml here, else the defaults)"
-    )
+    parser.add_argument("--policy", metavar="FILE", help="policy file (default: rlserve.toml here, else the defaults)")

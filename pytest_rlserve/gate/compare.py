@@ -109,9 +109,7 @@ def is_linear(unit: str) -> bool:
     return unit == "fraction"
 
 
-def prepare(
-    captures: Sequence[Capture], key: str, allowed: float, baseline: Baseline | None, scope: Scope
-) -> Prepared:
+def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Baseline | None, scope: Scope) -> Prepared:
     """Hold one metric of captures against a baseline, up to the estimate of the harm.
 
     Raises:
@@ -130,9 +128,7 @@ def prepare(
         current=runs,
     )
     if baseline is None:
-        return Prepared(
-            comparison=replace(known, verdict="no_baseline", message=wording.no_baseline(known, first.why))
-        )
+        return Prepared(comparison=replace(known, verdict="no_baseline", message=wording.no_baseline(known, first.why)))
     redefined = [reason for one in measured for reason in _redefined(baseline, one)]
     reasons = [*not_comparable(baseline, captures), *dict.fromkeys(redefined)]
     if reasons:

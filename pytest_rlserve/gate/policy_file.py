@@ -121,9 +121,7 @@ def _check_keys(table: dict[str, Any], known: dict[str, Any], where: str) -> Non
 def _choice(table: dict[str, Any], key: str, allowed: tuple[str, ...]) -> Any:
     value = table.get(key)
     if value is not None and value not in allowed:
-        raise UsageError(
-            f"{key} must be {' or '.join(map(repr, allowed))}, is {value!r}{nearest(str(value), allowed)}"
-        )
+        raise UsageError(f"{key} must be {' or '.join(map(repr, allowed))}, is {value!r}{nearest(str(value), allowed)}")
     return value
 
 
@@ -159,9 +157,7 @@ def _scope(document: dict[str, Any], limits: list[Limit]) -> Scope:
         freshness=kind or "start",
         max_lag=freshness.get("max_lag", 1),
         after_reset=_after_reset(document),
-        budgets={
-            limit.metric.partition(".")[0]: limit.value for limit in limits if limit.upper and limit.unit == "s"
-        },
+        budgets={limit.metric.partition(".")[0]: limit.value for limit in limits if limit.upper and limit.unit == "s"},
     )
 
 

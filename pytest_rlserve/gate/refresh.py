@@ -45,9 +45,7 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None) -> Refreshed:
                 text = f"baseline {path.name} left as it is: {name} does not hold for {result.capture}"
                 return Refreshed(written=False, refused=True, summary=text)
     comparisons = {
-        key: gate.comparison(key, allowed)
-        for key, allowed in gate.policy.gated.items()
-        if only is None or key in only
+        key: gate.comparison(key, allowed) for key, allowed in gate.policy.gated.items() if only is None or key in only
     }
     for key, comparison in comparisons.items():
         if comparison.verdict in ("not_comparable", "invalid"):

@@ -63,9 +63,7 @@ def _try(damaged: dict[str, Gate], kind: Kind, name: str) -> Trial:
             else:
                 found = gate.compare(name)
         except EvidenceError as error:
-            return (
-                Trial(kind=kind, name=name, fired_on=damage) if kind == "checks" else _silent(kind, name, str(error))
-            )
+            return Trial(kind=kind, name=name, fired_on=damage) if kind == "checks" else _silent(kind, name, str(error))
         if found.verdict in _FIRED:
             return Trial(kind=kind, name=name, fired_on=damage)
         said = f"{found.verdict}: {found.message.splitlines()[0]}" if found.message else found.verdict

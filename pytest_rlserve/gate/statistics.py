@@ -139,9 +139,7 @@ def estimate_pairs(
     )
 
 
-def _between_jobs(
-    old: Jobs, new: Jobs, assumed_sd: float, carried: tuple[float, float]
-) -> tuple[float, Noise, float]:
+def _between_jobs(old: Jobs, new: Jobs, assumed_sd: float, carried: tuple[float, float]) -> tuple[float, Noise, float]:
     """Return the step between the means of jobs, its noise, and 1/n + 1/m."""
     before, after = [_mean(v) for v in old.values()], [_mean(v) for v in new.values()]
     reach = 1 / len(before) + 1 / len(after)

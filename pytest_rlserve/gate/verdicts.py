@@ -240,7 +240,5 @@ class Gate:
         waiver = self.policy.waiver(key)
         if waiver is not None and verdict in ("regressed", "failed"):
             verdict, message = "waived", f"{waiver}\n{message}"
-            records = [
-                {**r, field_name: "waived"} if r[field_name] in ("regressed", "failed") else r for r in records
-            ]
+            records = [{**r, field_name: "waived"} if r[field_name] in ("regressed", "failed") else r for r in records]
         return Judgement(kind=kind, name=key, verdict=verdict, message=message, records=tuple(records))

@@ -70,9 +70,7 @@ def drifted(known: Comparison, result: Result, allowed: float, file: str) -> str
             f"(allowed {units.change(allowed, known.unit, signed=False)})",
             f"  anchor    {units.show(result.baseline, known.unit)}   the first runs of {file}",
             _side("current", result.current, known.current, known.unit),
-            f"  against the newest runs alone it would pass: {_headline(known, known.result)}"
-            if known.result
-            else "",
+            f"  against the newest runs alone it would pass: {_headline(known, known.result)}" if known.result else "",
             f"  {_ACCEPT}",
         ]
     ).replace("\n\n", "\n")

@@ -120,9 +120,7 @@ def _arrival(row: dict[str, Any]) -> tuple[float, str]:
     return math.inf if row["received_at"] is None else row["received_at"], row["request_id"]
 
 
-def _by_request_id(
-    result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]], free: list[int]
-) -> list[int]:
+def _by_request_id(result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]], free: list[int]) -> list[int]:
     taken = {id(owner) for owner in result.owners.values()}
     of_request: dict[str, list[Account]] = defaultdict(list)
     for account in own:

@@ -71,8 +71,7 @@ class PromptRows:
         """Keep the rows with an engine's number."""
         if (self.predictions >= 0).any() and not (self.reused >= 0).any():
             raise NotMeasurable(
-                "the trace's cached_tokens is the KV router's prediction: "
-                "record cached_tokens of each response's usage"
+                "the trace's cached_tokens is the KV router's prediction: record cached_tokens of each response's usage"
             )
         return self._known(self.reused >= 0, "the engine's cached_tokens is", _NO_ENGINE)
 
@@ -100,9 +99,7 @@ class PromptRows:
         """Leave some of the rows out, and say why."""
         return PromptRows(self.capture, self.numbers[~some], (*self.excluded, why))
 
-    def share(
-        self, part: Callable[[PromptRows], Numbers], of: Callable[[PromptRows], Numbers] | None = None
-    ) -> Value:
+    def share(self, part: Callable[[PromptRows], Numbers], of: Callable[[PromptRows], Numbers] | None = None) -> Value:
         """Return the sum of a part over the sum of the prompt tokens, or of something else."""
         whole = int((of(self) if of else self.tokens).sum())
         if whole <= 0:

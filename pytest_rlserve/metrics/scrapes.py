@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.capture import Capture
 
-_ORDER = {
-    name: rank for rank, names in enumerate((("before", "start", "begin"), ("mid", "during"))) for name in names
-}
+_ORDER = {name: rank for rank, names in enumerate((("before", "start", "begin"), ("mid", "during"))) for name in names}
 _LATE = {"after", "end", "stop"}
 
 

@@ -152,9 +152,7 @@ def warmup_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     return np.array(times)
 
 
-def _warm_since(
-    received: NDArray[np.float64], reused: NDArray[np.int64], possible: NDArray[np.int64]
-) -> float | None:
+def _warm_since(received: NDArray[np.float64], reused: NDArray[np.int64], possible: NDArray[np.int64]) -> float | None:
     """Return the receipt of the request from which on efficiency is back; None where that cannot be told."""
     half = len(received) // 2
     if half < _TAKEN_TOGETHER or possible[half:].sum() <= 0:

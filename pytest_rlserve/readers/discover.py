@@ -48,9 +48,7 @@ def captures_in(path: str | PathLike[str]) -> list[str]:
         inner = [one for one in folders if any(map(_readable, _walk(one)))]
         if inner:
             if bare := next((one for one in folders if one not in inner), None):
-                raise UsageError(
-                    f"{bare} holds no record, beside captures in {text}: remove it, or name the captures"
-                )
+                raise UsageError(f"{bare} holds no record, beside captures in {text}: remove it, or name the captures")
             return [str(one) for one in inner]
     if not any(one.stat().st_size for one in _walk(here)):
         raise UsageError(f"{text} is empty: no request_end rows and no other record to judge")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import model
 from pytest_rlserve.capture import Finding
-from pytest_rlserve.chains import Chains
+from pytest_rlserve.chains import CHAINS, Chains
 from pytest_rlserve.readers.lines import Lines
 from pytest_rlserve.readers.rows import Refusal, decode, fit
 
@@ -29,6 +29,12 @@ class File:
     path: Path
     label: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    spill: Path | None = None
+    """A folder for tables that are too large for memory."""
+
+    def batches(self, name: str, schema: pa.Schema) -> model.Batches:
+        """Return where a table's batches go."""
+        return model.Batches(schema, None if self.spill is None else self.spill / f"{name}.arrow")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,10 +65,9 @@ class RowReader:
         """Prepare to read `file` into the named tables."""
         self.file, self.format, self.shape = file, format, shape
         self.content = Content(format=format, label=file.label)
-        self.tables = {name: model.Rows(model.TABLES[name]) for name in tables if name != "requests"}
-        if "requests" in tables:
-            self.tables["requests"] = model.Rows(model.SCALARS)
-        self.chains = Chains()
+        schemas = model.TABLES | {"requests": model.SCALARS}
+        self.tables = {name: model.Rows(schemas[name], file.batches(name, schemas[name])) for name in tables}
+        self.chains = Chains(file.batches("chains", CHAINS) if "requests" in tables else model.Batches(CHAINS))
         self._reals = {
             name: [column.name for column in model.TABLES[name] if column.type == "double"] for name in tables
         }

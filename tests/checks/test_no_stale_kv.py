@@ -225,9 +225,7 @@ def test_planted_stale_reuse_is_found_row_by_row() -> None:
     (finding,) = result.problems
     assert result.status == "fail"
     assert set(finding.ids) == set(expected)
-    assert (
-        f"worker {worker} reused {sum(expected.values()):,} tokens in {len(expected):,} requests" in finding.message
-    )
+    assert f"worker {worker} reused {sum(expected.values()):,} tokens in {len(expected):,} requests" in finding.message
 
 
 def test_the_reuse_of_a_recorded_run_leaves_stale_rows_out_and_shows_both_numbers() -> None:

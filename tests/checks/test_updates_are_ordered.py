@@ -74,8 +74,7 @@ def test_an_early_reset_says_how_many_requests_filled_the_cache_again(folder: Pa
 @pytest.mark.parametrize("status", ["error", "timeout"])
 def test_a_step_that_reports_an_error_inside_http_200_did_not_happen(folder: Path, status: str) -> None:
     events = [
-        event | ({"status": status, "reason": "nccl"} if event["event"] == "cache_reset" else {})
-        for event in update(1)
+        event | ({"status": status, "reason": "nccl"} if event["event"] == "cache_reset" else {}) for event in update(1)
     ]
     result = judged(folder, [*started(1), *events])
     assert f"cache_reset of worker 1 ended with status {status} (nccl)" in said(result)

@@ -122,9 +122,7 @@ class Rollouts:
         await self._ask({**primer, "purpose": "prefix_prime"}, f"{name}-prime", Question(self.model, prompt, 1))
         samples = range(self.workload.samples)
         ended = await asyncio.gather(*(self._sample(step, group, sample, prompt) for sample in samples))
-        return [
-            (tags, self._reward(step, group, sample)) for sample, tags in zip(samples, ended, strict=True) if tags
-        ]
+        return [(tags, self._reward(step, group, sample)) for sample, tags in zip(samples, ended, strict=True) if tags]
 
     def _reward(self, step: int, group: int, sample: int) -> float:
         """One group in each step is too easy: all its rewards are 1, and it teaches nothing."""

@@ -103,9 +103,7 @@ def baseline(gate: Callable[..., Session], clean_runs: list[Run]) -> Session:
     return gate(*clean_runs[:3], options=("--rl-baseline-update",))
 
 
-def test_a_clean_run_passes_and_its_counts_are_the_clients(
-    gate: Callable[..., Session], clean_runs: list[Run]
-) -> None:
+def test_a_clean_run_passes_and_its_counts_are_the_clients(gate: Callable[..., Session], clean_runs: list[Run]) -> None:
     run = clean_runs[0]
     session = gate(run)
     assert session.exit == 0, session.output

@@ -32,9 +32,7 @@ def _policy(pyproject: Path) -> str:
     """Return `[tool.rlserve]` as a file of its own."""
     text = pyproject.read_text(encoding="utf-8")
     begun = text[text.index("[tool.rlserve]\n") :].removeprefix("[tool.rlserve]\n")
-    policy = re.split(r"^\[(?!tool\.rlserve)", begun, maxsplit=1, flags=re.MULTILINE)[0].replace(
-        "[tool.rlserve.", "["
-    )
+    policy = re.split(r"^\[(?!tool\.rlserve)", begun, maxsplit=1, flags=re.MULTILINE)[0].replace("[tool.rlserve.", "[")
     assert tomllib.loads(policy) == tomllib.loads(text)["tool"]["rlserve"]
     return policy
 

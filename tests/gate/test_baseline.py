@@ -221,9 +221,7 @@ def new_document() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "chmod"])
-@pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"]
-)
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
     stored: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +60,7 @@ def test_small_steps_add_up_to_a_regression_although_the_newest_runs_are_close()
 def test_twice_the_allowed_change_is_allowed() -> None:
     """2 x ln(1/0.95) is a loss of 9.75 %: what is asked of a drift, in the words of a user."""
     stored = baseline({**level(10.0, "a", "b", "c"), **level(9.3, "d", "e", "f")})
-    found = drift(
-        stored, RATE, level(9.2, "x", "y", "z"), better="higher", allowed=0.05, linear=False, assumed_sd=0.03
-    )
+    found = drift(stored, RATE, level(9.2, "x", "y", "z"), better="higher", allowed=0.05, linear=False, assumed_sd=0.03)
     assert found is not None and found[1] == pytest.approx(1 - 0.95**2)
     assert found[0].verdict != "regressed"
     assert drifted(stored, level(8.8, "x", "y", "z")).verdict == "regressed"
@@ -144,7 +143,7 @@ def test_the_mean_squared_successive_difference_by_its_definition(values: list[f
     """von Neumann and others (1941): the sum of squared steps by twice their number."""
     stored = baseline({f"j{number}": [value] for number, value in enumerate(values)}, key=SHARE)
     variance, _ = stored.calm_spread(SHARE, linear=True)
-    steps = [(b - a) ** 2 for a, b in zip(values, values[1:], strict=False)]
+    steps = [(b - a) ** 2 for a, b in itertools.pairwise(values)]
     assert variance == pytest.approx(sum(steps) / (2 * len(steps)), abs=1e-12)
 
 

@@ -83,7 +83,7 @@ def test_an_empty_trace_is_broken_evidence(
     run: Run,
     pytester: pytest.Pytester,
     report_of: ReadReport,
-    empty: str,  # noqa: F811
+    empty: str,
 ) -> None:
     if empty == "trace":
         emptied(pytester.path / "good", "request-trace.jsonl")
@@ -126,7 +126,7 @@ def test_a_missing_shard_is_broken_evidence(
     run: Run,
     pytester: pytest.Pytester,
     report_of: ReadReport,
-    lost: str,  # noqa: F811
+    lost: str,
 ) -> None:
     folder = pytester.path / "good"
     lines = (folder / "request-trace.jsonl").read_text().splitlines(keepends=True)
@@ -153,7 +153,7 @@ def test_no_baseline_is_named_and_fails_in_ci(
     three_runs: Path,
     report_of: ReadReport,
     monkeypatch: pytest.MonkeyPatch,
-    ci: bool,  # noqa: F811
+    ci: bool,
 ) -> None:
     three_runs.unlink()
     if ci:
@@ -179,7 +179,7 @@ def test_a_stale_identity_is_an_error_with_the_keys(
     run: Run,
     capture: Write,
     report_of: ReadReport,
-    workers: tuple[str, ...],  # noqa: F811
+    workers: tuple[str, ...],
 ) -> None:
     capture("moved", rate=10.0, identity={"hardware": "8x H200"})
     result = run("--rl-trace=moved", REPORT, *workers)
@@ -240,7 +240,7 @@ def test_workers_do_not_switch_the_gate_off(
     run: Run,
     capture: Write,
     report_of: ReadReport,
-    workers: str,  # noqa: F811
+    workers: str,
 ) -> None:
     capture("slow", rate=8.0)
     result = run("--rl-trace=slow", REPORT, "-n", workers)
@@ -260,7 +260,7 @@ def test_a_subset_is_incomplete_and_no_pass(
     capture: Write,
     report_of: ReadReport,
     chosen: tuple[str, ...],
-    workers: tuple[str, ...],  # noqa: F811
+    workers: tuple[str, ...],
 ) -> None:
     capture("slow", rate=8.0)
     result = run("--rl-trace=slow", REPORT, *chosen, *workers)

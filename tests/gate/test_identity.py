@@ -149,9 +149,7 @@ def captures() -> dict[str, Capture]:
 
 
 @pytest.mark.parametrize("name", LIKE_BASELINE)
-def test_recorded_captures_of_one_work_may_be_compared(
-    captures: dict[str, Capture], series: Series, name: str
-) -> None:
+def test_recorded_captures_of_one_work_may_be_compared(captures: dict[str, Capture], series: Series, name: str) -> None:
     from pytest_rlserve.gate.identity import not_comparable
 
     assert series.take(captures["baseline_kv_1"]).written

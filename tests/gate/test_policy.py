@@ -96,9 +96,7 @@ def test_every_key_is_read(policy: Load) -> None:
         "completion_fraction": ">= 90.0 %",
     }
     until = datetime.date(2027, 1, 31)
-    assert found.waivers == (
-        Waiver(metric="ttft.p50", until=until, owner="serving-oncall", reason="tracked in #123"),
-    )
+    assert found.waivers == (Waiver(metric="ttft.p50", until=until, owner="serving-oncall", reason="tracked in #123"),)
 
 
 def test_an_empty_policy_has_the_defaults(policy: Load) -> None:

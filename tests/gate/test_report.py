@@ -52,9 +52,7 @@ def judged(gate: Gate) -> list[dict[str, Any]]:
             one = gate.judge(kind, name)
         except EvidenceError as error:
             records: Any = gate.evidence_records(kind, name)
-            found.append(
-                {"kind": kind, "name": name, "verdict": "invalid", "message": str(error), "records": records}
-            )
+            found.append({"kind": kind, "name": name, "verdict": "invalid", "message": str(error), "records": records})
         else:
             more = {"records": list(one.records), "causes": list(one.causes)}
             found.append({"kind": kind, "name": name, "verdict": one.verdict, "message": one.message, **more})

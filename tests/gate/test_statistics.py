@@ -267,9 +267,7 @@ def test_harm_and_change_are_each_others_inverse(change: float, better: Any, lin
 
 
 def test_p_is_one_half_where_nothing_moved_and_small_where_much_did() -> None:
-    assert judged(singles(10, 11, 9), {"n": [math.exp(sum(map(math.log, (10, 11, 9))) / 3)]}).p() == pytest.approx(
-        0.5
-    )
+    assert judged(singles(10, 11, 9), {"n": [math.exp(sum(map(math.log, (10, 11, 9))) / 3)]}).p() == pytest.approx(0.5)
     slow = judged(singles(10, 11, 9), {"n": [5.0]})
     assert slow.p() < 0.05 < judged(singles(10, 11, 9), {"n": [9.0]}).p()
     assert (slow.p() < 0.01) == (slow.harm > slow.bound(0.01))

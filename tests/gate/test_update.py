@@ -101,7 +101,7 @@ def test_values_are_stored_with_nine_digits(series: Series, measured: Measured) 
 
 
 @pytest.mark.parametrize(
-    ("rate", "verdict"), [(8.0, "regressed"), (9.7, "inconclusive"), (12.0, "improved")], ids=lambda v: str(v)
+    ("rate", "verdict"), [(8.0, "regressed"), (9.7, "inconclusive"), (12.0, "improved")], ids=str
 )
 def test_what_is_not_unchanged_needs_a_reason(started: Series, measured: Measured, rate: float, verdict: str) -> None:
     before = started.path.read_bytes()
@@ -170,9 +170,7 @@ def test_a_new_level_of_one_job_has_a_measured_noise(started: Series, measured: 
 def test_after_an_accepted_change_of_either_sign_the_next_10_percent_are_caught(
     started: Series, measured: Measured, factor: float
 ) -> None:
-    started.take(
-        *(measured(rate * factor, job=job) for rate, job in ((10, "d"), (10.1, "e"), (9.9, "f"))), reason="r"
-    )
+    started.take(*(measured(rate * factor, job=job) for rate, job in ((10, "d"), (10.1, "e"), (9.9, "f"))), reason="r")
     still = [measured(10 * factor, job=job) for job in "xyz"]
     lost = [measured(9 * factor, job=job) for job in "xyz"]
     assert started.gate(*still).comparison(RATE, 0.05).verdict == "unchanged"
@@ -317,9 +315,7 @@ def test_where_nothing_was_judged_there_is_nothing_to_take(started: Series, meas
 
 
 @pytest.mark.parametrize("damage", [{"torn": True}, {"open_attempts": 1}, {"lost_rows": 2}], ids=str)
-def test_broken_evidence_never_becomes_a_baseline(
-    started: Series, measured: Measured, damage: dict[str, Any]
-) -> None:
+def test_broken_evidence_never_becomes_a_baseline(started: Series, measured: Measured, damage: dict[str, Any]) -> None:
     before = started.path.read_bytes()
     done = started.take(measured(10.0, job="d", **damage), reason="please")
     assert not done.written and done.refused and LEFT in done.summary
@@ -355,9 +351,7 @@ def test_values_of_another_definition_do_not_join(series: Series) -> None:
     assert series.values(fresh)[1] is None
 
 
-def test_a_file_that_cannot_be_read_is_replaced_when_an_update_is_asked_for(
-    series: Series, measured: Measured
-) -> None:
+def test_a_file_that_cannot_be_read_is_replaced_when_an_update_is_asked_for(series: Series, measured: Measured) -> None:
     series.folder.mkdir()
     series.path.write_text("{")
     done = series.take(measured(10.0))

@@ -98,9 +98,7 @@ def test_the_trained_version_is_that_of_the_step_where_the_acceptance_does_not_s
 @pytest.mark.parametrize(("missing", "which"), [("policy", "generating"), ("trained_version", "trained")])
 def test_one_accepted_attempt_without_a_version_makes_the_lag_unknown(folder: Path, missing: str, which: str) -> None:
     fields = {"policy": 7, "trained_version": 8}
-    events = completed("a", 0, 5, **fields) + completed(
-        "b", 0, 5, **{k: v for k, v in fields.items() if k != missing}
-    )
+    events = completed("a", 0, 5, **fields) + completed("b", 0, 5, **{k: v for k, v in fields.items() if k != missing})
     with pytest.raises(NotMeasurable, match=f"the {which} policy version of attempt b"):
         lags(opened(folder, attempts=events), Scope())
 

@@ -71,9 +71,7 @@ def test_usage_without_a_cached_count_is_unknown_not_zero(folder: Path, known: i
 
 
 def test_more_cached_than_sent_is_not_averaged_away(folder: Path) -> None:
-    events = answered("r1", prompt_tokens=600, cached_tokens=1229) + answered(
-        "r2", prompt_tokens=9000, cached_tokens=0
-    )
+    events = answered("r1", prompt_tokens=600, cached_tokens=1229) + answered("r2", prompt_tokens=9000, cached_tokens=0)
     rows = [request_end(name, input_tokens=1) for name in ("r1", "r2")]
     for number, parts in enumerate(({}, {"rows": rows})):
         measured = measure(opened(folder.with_name(f"c{number}"), attempts=events, **parts), NAME)

@@ -56,9 +56,7 @@ def test_a_step_that_begins_again_undoes_all_from_its_first_beginning(tmp_path: 
 
 
 @pytest.mark.parametrize(("run", "again"), [(None, None), ("r", "r"), ("r", "s")])
-def test_the_window_leaves_out_what_was_undone_and_says_so(
-    tmp_path: Path, run: str | None, again: str | None
-) -> None:
+def test_the_window_leaves_out_what_was_undone_and_says_so(tmp_path: Path, run: str | None, again: str | None) -> None:
     capture = killed(tmp_path, run=run, again=again)
     found = window(capture)
     assert found.seconds == pytest.approx(30)

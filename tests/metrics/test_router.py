@@ -108,9 +108,7 @@ def test_router_queue_time_is_the_mean_over_scheduled_requests(folder: Path) -> 
         ),
     ],
 )
-def test_what_a_router_registers_and_leaves_at_zero_is_not_measured(
-    folder: Path, name: str, series: list[str]
-) -> None:
+def test_what_a_router_registers_and_leaves_at_zero_is_not_measured(folder: Path, name: str, series: list[str]) -> None:
     measured = measure(scraped(folder, end="".join(f"{one} 0\n" for one in series)), name)
     assert measured.value is None
     assert "router" in str(measured.why)

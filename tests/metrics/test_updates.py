@@ -41,9 +41,7 @@ def test_a_phase_whose_ends_are_not_recorded_is_not_observable(folder: Path, nam
 
 
 def test_a_step_that_failed_gives_no_time(folder: Path) -> None:
-    events = [
-        event | ({"status": "error"} if event["event"] == "transfer_finished" else {}) for event in update(1, 2)
-    ]
+    events = [event | ({"status": "error"} if event["event"] == "transfer_finished" else {}) for event in update(1, 2)]
     good = [event for event in events if event.get("worker_id") == 2 and event["event"] == "transfer_finished"]
     events[events.index(good[0])] = {key: value for key, value in good[0].items() if key != "status"}
     assert measure(opened(folder, control=[*started(1, 2), *events]), "transfer_time").n == 1

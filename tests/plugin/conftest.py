@@ -77,9 +77,7 @@ def baseline(pytester: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
     def store(*rates: float, folder: str = "baselines", policy: Policy | None = None, **figures: Any) -> Path:
         home = tmp_path_factory.mktemp("baseline")
         captures = [
-            open_capture(
-                write_rollout(home / f"base-{n}", rate=rate, start=FIRST_START - 1e6 + 1000.0 * n, **figures)
-            )
+            open_capture(write_rollout(home / f"base-{n}", rate=rate, start=FIRST_START - 1e6 + 1000.0 * n, **figures))
             for n, rate in enumerate(rates)
         ]
         wanted = Update(wanted=True)

@@ -76,9 +76,7 @@ def test_a_marker_that_names_no_path_is_told_in_one_line(run: Run, pytester: pyt
     assert "plugin.py" not in result.stdout.str()
 
 
-def test_it_makes_no_capture_of_the_run(
-    run: Run, pytester: pytest.Pytester, capture: Write, three_runs: Path
-) -> None:
+def test_it_makes_no_capture_of_the_run(run: Run, pytester: pytest.Pytester, capture: Write, three_runs: Path) -> None:
     """Once a marked test has run, tests without a capture must err as before."""
     capture("one")
     pytester.makepyfile(

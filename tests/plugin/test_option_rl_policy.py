@@ -64,9 +64,7 @@ def test_an_unknown_key_is_one_line_with_the_nearest_right_name(run: Run, gate: 
         ("[[waivers]]\nmetric = 'ttft'", "a waiver needs until, owner, reason"),
     ],
 )
-def test_whatever_is_wrong_with_it_is_one_line_that_names_the_file(
-    run: Run, gate: Path, text: str, said: str
-) -> None:
+def test_whatever_is_wrong_with_it_is_one_line_that_names_the_file(run: Run, gate: Path, text: str, said: str) -> None:
     gate.write_text(text)
     result = run("--rl-trace=run-1", POLICY)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

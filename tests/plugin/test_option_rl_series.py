@@ -37,9 +37,7 @@ def test_it_wins_over_the_policy_which_wins_over_the_capture(
 
 
 @both_ways
-def test_captures_of_several_series_are_gated_one_at_a_time(
-    run: Run, capture: Write, workers: tuple[str, ...]
-) -> None:
+def test_captures_of_several_series_are_gated_one_at_a_time(run: Run, capture: Write, workers: tuple[str, ...]) -> None:
     capture("run-1", series="one")
     capture("run-2", series="two")
     result = run("--rl-trace=run-1", "--rl-trace=run-2", *workers)

@@ -20,9 +20,7 @@ def names(report: dict[str, list[dict[str, str]]]) -> list[str]:
 
 
 @both_ways
-def test_a_directory_is_one_capture(
-    run: Run, capture: Write, report_of: ReadReport, workers: tuple[str, ...]
-) -> None:
+def test_a_directory_is_one_capture(run: Run, capture: Write, report_of: ReadReport, workers: tuple[str, ...]) -> None:
     capture("run-1")
     result = run("--rl-trace=run-1", REPORT, *workers)
     assert outcomes(result) == {"passed": ALL - 2, "skipped": 2}

@@ -43,9 +43,7 @@ def test_it_does_not_vanish_when_a_virtual_environment_lies_inside_the_project(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pytest leaves virtual environments out, so nothing of the suite may be collected from the installed package."""
-    packages = (
-        pytester.path / ".venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    )
+    packages = pytester.path / ".venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     here = Path(pytest_rlserve.__file__).parent
     shutil.copytree(here, packages / "pytest_rlserve", ignore=shutil.ignore_patterns("__pycache__", "schemas"))
     shutil.copytree(str(schema.ROOT), packages / "pytest_rlserve" / "schemas")

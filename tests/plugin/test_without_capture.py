@@ -79,9 +79,7 @@ def test_rlserve_selects_them(run: Run, pytester: pytest.Pytester) -> None:
     ]
 
 
-def test_a_fixture_of_a_users_own_that_asks_for_a_capture_marks_its_tests(
-    run: Run, pytester: pytest.Pytester
-) -> None:
+def test_a_fixture_of_a_users_own_that_asks_for_a_capture_marks_its_tests(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest

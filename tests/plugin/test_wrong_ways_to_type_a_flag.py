@@ -43,9 +43,7 @@ def test_it_is_refused_in_addopts(run: Run, pytester: pytest.Pytester, args: tup
     assert error_lines(result) == [said]
 
 
-def test_it_is_refused_in_the_environment(
-    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_refused_in_the_environment(run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytester.makepyfile("def test_green(): pass")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-rl-trace=run-1")
     assert run().ret == pytest.ExitCode.USAGE_ERROR

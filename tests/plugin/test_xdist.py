@@ -86,9 +86,7 @@ def test_the_controller_reads_each_capture_once_and_workers_none(
     assert opened == [f"{os.getpid()} one", f"{os.getpid()} two"]
 
 
-@pytest.mark.parametrize(
-    "args", [(), ("--rl-series=a/b",), ("--rl-trace=runs/two",)], ids=["run", "bad name", "twice"]
-)
+@pytest.mark.parametrize("args", [(), ("--rl-series=a/b",), ("--rl-trace=runs/two",)], ids=["run", "bad name", "twice"])
 def test_the_folder_shared_with_workers_is_removed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
 ) -> None:

@@ -148,9 +148,7 @@ def test_a_last_line_that_is_cut_off_is_broken_evidence(tmp_path: Path) -> None:
         ("step_trained", {"step": 1, "trained_version": 1}),
     ],
 )
-def test_a_known_event_without_what_it_must_say_is_refused(
-    tmp_path: Path, event: str, fields: dict[str, Any]
-) -> None:
+def test_a_known_event_without_what_it_must_say_is_refused(tmp_path: Path, event: str, fields: dict[str, Any]) -> None:
     capture = written(tmp_path / "rollout_trace.jsonl", line("trace_opened", pid=1), line(event, 1, **fields))
     (finding,) = capture.findings
     assert (finding.severity, finding.line) == ("error", 2)

@@ -45,9 +45,7 @@ def test_samples_carry_their_value_labels_and_line(tmp_path: Path) -> None:
     found = row(capture, "requests_total")
     assert (found["value"], json.loads(found["labels"]), found["line"]) == (7.0, {"status": "ok"}, 3)
     assert (found["target"], found["tag"], found["t"]) == ("frontend", "mid", None)
-    assert [(source.format, source.rows, source.whole) for source in capture.sources] == [
-        ("prometheus.text", 5, True)
-    ]
+    assert [(source.format, source.rows, source.whole) for source in capture.sources] == [("prometheus.text", 5, True)]
     assert capture.findings == ()
 
 

@@ -111,9 +111,7 @@ def test_a_long_report_fits_and_counts_what_it_leaves_out(limit: int) -> None:
     fences = text.count("```text")
     assert not LEFT_OUT.search(everything)
     listed = text.count("\n- ")
-    total = (
-        sum(len(table) - 2 for table in tables(everything)) + everything.count("```text") + everything.count("\n- ")
-    )
+    total = sum(len(table) - 2 for table in tables(everything)) + everything.count("```text") + everything.count("\n- ")
     missing_provenance = "policy path" not in text
     assert rows + fences + listed + left_out == total + missing_provenance
     assert left_out > 0

@@ -68,9 +68,7 @@ def test_an_absent_count_is_not_available_rather_than_zero() -> None:
     lines = terminal(
         report("pass", captures=[capture("run_1", counts={"attempts": {"open": 0}, "requests": {}})])
     ).split("\n")
-    counts = {
-        line.split()[0]: line.split()[1:] for line in lines if line.startswith(("dispatched", "  open", "rows"))
-    }
+    counts = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("dispatched", "  open", "rows"))}
     assert counts == {"dispatched": ["n/a", "n/a"], "open": ["0", "n/a"], "rows": ["n/a"]}
 
 
