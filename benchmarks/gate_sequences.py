@@ -29,6 +29,8 @@ RATE = "simulated_rate"
 ALLOWED = 0.05
 POLICY = Policy(primary=RATE, gated={RATE: ALLOWED})
 _FILE = Path("simulated.json")
+_EMPTY = dict(Capture(name="empty").halves())
+"""Tables without rows, made once: a series has thousands of runs."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,7 +76,8 @@ class Series:
         for rate in (level * np.exp(self._draws.normal(0.0, self._cv, jobs))).tolist():
             self._runs += 1
             manifest = Manifest(job=f"job-{self._runs}", captured_at=float(self._runs))
-            runs.append(Run(name=f"run-{self._runs}", manifest=manifest, rate=rate, number=self._runs))
+            name = f"run-{self._runs}"
+            runs.append(Run(name=name, manifest=manifest, rate=rate, number=self._runs, **_EMPTY))
         return runs
 
     def _read(self, path: Path) -> store.Baseline | None:

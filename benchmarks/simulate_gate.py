@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gate_cells import Cell
-from gate_tables import SECTIONS, standard_error
+from gate_merges import SECTIONS as OF_MERGES
+from gate_numbers import standard_error
+from gate_tables import SECTIONS as OF_COMPARISONS
+
+from pytest_rlserve.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
     from gate_sequences import Story
 
+SECTIONS = {**OF_COMPARISONS, **OF_MERGES}
 _SPACING = 1_000_003
 _INTRO = """\
 # How often the gate is wrong
@@ -61,6 +66,7 @@ def _counted(cases: Sequence[Cell | Story], options: argparse.Namespace) -> dict
         (case, options.trials if isinstance(case, Cell) else options.sequences, options.seed + _SPACING * number)
         for number, case in enumerate(cases)
     ]
+    list(METRICS)  # loaded once, before processes are made
     with Pool(options.processes) as pool:
         return dict(zip(cases, pool.starmap(_run, work, chunksize=1), strict=True))
 

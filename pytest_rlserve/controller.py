@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rlserve.engine import progress
 from pytest_rlserve.errors import RlserveError, UsageError
 from pytest_rlserve.session import PROPERTY, WORKER_FOLDER, noted
 
@@ -64,8 +66,12 @@ class Controller:
             self._open()
 
     def _open(self) -> Gate:
+        config = self.run.config
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        stream = terminal._tw._file if terminal else sys.stderr  # standard error itself is captured
         try:
-            gate = self.run.gate
+            with progress.shown(stream, quiet=config.get_verbosity() < 0):
+                gate = self.run.gate
             gate.require_use()
         except UsageError as error:
             raise pytest.UsageError(f"rlserve: {error}") from None
@@ -136,10 +142,15 @@ class Controller:
             self.lines.append("baseline left as it is: the session did not run to its end")
             return ()
         from pytest_rlserve.gate.refresh import refresh
+        from pytest_rlserve.metrics import METRICS
 
         whole = asked.suite and not not_run
         partial = None if whole else {one["name"] for one in judged if one["kind"] == "metrics"}
-        done = refresh(self.run.gate, only=partial)
+        also = {
+            one["name"]: one["records"][0]["allowed"] for one in judged if one["kind"] == "metrics" and one["records"]
+        }
+        known = {key: allowed for key, allowed in also.items() if key.partition(".")[0] in METRICS}
+        done = refresh(self.run.gate, only=partial, also=known)
         self.lines.append(done.summary)
         if not done.written and done.refused:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

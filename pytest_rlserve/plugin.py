@@ -176,8 +176,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if len(marker.args) != 1 or marker.kwargs or not isinstance(marker.args[0], str | Path):
             text = f"{metafunc.definition.nodeid}: the marker rl_trace takes one path"
             raise pytest.fail.Exception(text, pytrace=False)
-        path = metafunc.definition.path.parent / marker.args[0]
-        metafunc.parametrize("rl_trace", [str(path)], indirect=True, scope="session", ids=[path.name])
+        given = str(marker.args[0])
+        path = given if "://" in given else str(metafunc.definition.path.parent / given)
+        metafunc.parametrize("rl_trace", [path], indirect=True, scope="session", ids=[Path(path).name])
         return
     run = _run(metafunc.config)
     traces = run.asked.traces if run else ()

@@ -51,15 +51,23 @@ def _folders(config: pytest.Config) -> tuple[Path, Path]:
     return config.invocation_params.dir, config.inipath.parent if config.inipath else config.rootpath
 
 
-def _paths(config: pytest.Config, name: str) -> list[Path]:
-    """Return the paths of a flag or its ini twin, absolute."""
+def _given(config: pytest.Config, name: str) -> list[str]:
+    """Return the paths of a flag or its ini twin, absolute; URIs as they are."""
+    from pytest_rlserve.readers.store import is_uri
+
     here, home = _folders(config)
     flag = getattr(config.option, name)
     typed = [flag] if isinstance(flag, str) else flag or []
     if not all(typed):
         raise UsageError(f"--{name.replace('_', '-')}= names no path; is a variable empty?")
-    given = [here / one for one in typed] or [home / one for one in config.getini(name)]
-    return [Path(os.path.normpath(path)) for path in given]
+    given = [(here, one) for one in typed] or [(home, one) for one in config.getini(name)]
+    return [one if is_uri(one) else os.path.normpath(folder / one) for folder, one in given]
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    """Return the one path of a flag or its ini twin, which has to be on this machine."""
+    given = next(iter(_given(config, name)), None)
+    return None if given is None else Path(given)
 
 
 def _reports(config: pytest.Config) -> list[str]:
@@ -81,8 +89,8 @@ def asked(config: pytest.Config) -> Asked:
 
     option = config.option
     try:
-        traces = [one for given in _paths(config, "rl_trace") for one in captures_in(given)]
-        baseline, policy = (next(iter(_paths(config, name)), None) for name in ("rl_baseline", "rl_policy"))
+        traces = [one for given in _given(config, "rl_trace") for one in captures_in(given)]
+        baseline, policy = (_path(config, name) for name in ("rl_baseline", "rl_policy"))
         reports = _reports(config)
         if policy and not policy.is_file():
             raise UsageError(f"there is no policy file {policy}")

@@ -82,7 +82,7 @@ def test_case_27_more_completed_and_less_accepted_is_a_regression(
     run: Run,
     case: Case,
     runs: dict[str, Path],
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     exact = case.exact()
     assert run("--rl-trace=baseline", UPDATE).ret == pytest.ExitCode.OK
@@ -105,7 +105,7 @@ def test_case_27_the_other_way_round_is_no_alarm(
     run: Run,
     case: Case,
     runs: dict[str, Path],
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     assert run("--rl-trace=current", UPDATE).ret == pytest.ExitCode.OK
     assert run("--rl-trace=baseline", REPORT).ret == pytest.ExitCode.OK
@@ -180,7 +180,7 @@ UNREADABLE = ("conflict_markers.json", "half.json", "empty.json", "list.json", "
 
 
 @pytest.fixture
-def laid(pytester: pytest.Pytester, capture: Write) -> Path:  # noqa: F811
+def laid(pytester: pytest.Pytester, capture: Write) -> Path:
     """Lay out the files of case 30 as baselines of series of their names, and a capture."""
     capture("run-1", series=None)
     folder = pytester.mkdir("baselines")
@@ -195,7 +195,7 @@ def test_case_30_an_unreadable_baseline_is_no_missing_one_and_stays_as_it_is(
     case: Case,
     laid: Path,
     name: str,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     assert case.answer("compare without the update flag", on=name)["verdict"] == "invalid_input"
     result = run("--rl-trace=run-1", f"--rl-series={name.removesuffix('.json')}", REPORT)
@@ -209,7 +209,7 @@ def test_case_30_an_unreadable_baseline_is_no_missing_one_and_stays_as_it_is(
     assert digest == case.document["inputs"][name]["sha256"]
 
 
-def test_case_30_the_update_flag_replaces_it_and_says_so(run: Run, case: Case, laid: Path) -> None:  # noqa: F811
+def test_case_30_the_update_flag_replaces_it_and_says_so(run: Run, case: Case, laid: Path) -> None:
     answer = case.answer("with the update flag")
     assert answer["verdict"] == "pass_with_warning"
     result = run("--rl-trace=run-1", "--rl-series=conflict_markers", UPDATE)
@@ -268,7 +268,7 @@ def test_case_31_four_workers_lose_none_of_200_entries(
 
 
 @pytest.fixture
-def fallen(pytester: pytest.Pytester, capture: Write, run: Run) -> Path:  # noqa: F811
+def fallen(pytester: pytest.Pytester, capture: Write, run: Run) -> Path:
     """Lay out case 34: a committed baseline of three jobs at 2.0, and a run at 1.2."""
     project(pytester.path, "accepted_per_s")
     (pytester.path / "rlserve.toml").write_text('series = "s"\nprimary = "accepted_per_s"\n[metrics]\n')
@@ -290,7 +290,7 @@ def test_case_34_an_update_flag_left_in_ci_rewrites_nothing_and_fails(
     case: Case,
     fallen: Path,
     monkeypatch: pytest.MonkeyPatch,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     before = fallen.read_bytes()
     monkeypatch.setenv("CI", "true")
@@ -307,7 +307,7 @@ def test_case_34_an_update_in_ci_with_a_reason_is_loud(
     run: Run,
     fallen: Path,
     monkeypatch: pytest.MonkeyPatch,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     monkeypatch.setenv("CI", "true")
     result = run("--rl-trace=after", UPDATE, "--rl-baseline-reason=by decision", REPORT)
@@ -349,7 +349,7 @@ def test_case_34_on_a_developers_machine_a_reason_is_enough(
     run: Run,
     case: Case,
     fallen: Path,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     result = run("--rl-trace=after", UPDATE, "--rl-baseline-reason=two workers fewer by decision", REPORT)
     assert result.ret == pytest.ExitCode.OK

@@ -73,4 +73,6 @@ class Family:
             return found
         result, wide = drifted
         message = wording.drifted(found, result, wide, stored.path.name)
-        return dataclasses.replace(found, verdict="regressed", message=message, why="drift against the anchor")
+        return dataclasses.replace(
+            found, verdict="regressed", message=message, result=result, why="drift against the anchor"
+        )

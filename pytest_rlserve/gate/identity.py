@@ -45,6 +45,19 @@ def not_comparable(baseline: Baseline, captures: Sequence[Capture]) -> list[str]
     return workload_differences(stored.get("workload"), workload_of(captures))
 
 
+def mixed_captures(captures: Sequence[Capture]) -> str:
+    """Say in what some captures differ so that they are no runs of one series; an empty string if they agree."""
+    first = captures[0]
+    for capture in captures[1:]:
+        kinds = {"kind": first.manifest.kind}, {"kind": capture.manifest.kind}
+        found = [*differences(*kinds), *differences(identity_of(first), identity_of(capture))]
+        found += workload_differences(workload_of([first]), workload_of([capture]))
+        if found:
+            text = found[0].replace("baseline", first.name).replace("current", capture.name)
+            return text
+    return ""
+
+
 def changed_factors(baseline: Baseline, captures: Sequence[Capture]) -> list[str]:
     """List the factors under test that differ from the baseline's; more than one makes the cause unclear."""
     found = [

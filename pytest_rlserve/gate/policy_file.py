@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 import tomllib
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_rlserve import units
-from pytest_rlserve.checks import CHECKS, Evidence
+from pytest_rlserve.checks import CHECKS, Evidence, default_checks
 from pytest_rlserve.errors import UsageError, nearest
 from pytest_rlserve.gate.limits import Limit, parse_limit
 from pytest_rlserve.gate.policy import DEFAULT_GATED, PRIMARY, PRIMARY_OF_REPLAY, Policy, Waiver
@@ -75,9 +76,12 @@ def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pypro
     kind: Literal["rollout", "replay"] = _choice(document, "kind", ("rollout", "replay")) or "rollout"
     primary = measuring.canonical(document.get("primary", PRIMARY_OF_REPLAY if kind == "replay" else PRIMARY))
     limits = [parse_limit(key, text) for key, text in document.get("limits", {}).items()]
+    _once("limits", [limit.metric for limit in limits])
     evidence = document.get("evidence", {})
     also = tuple(evidence.get("also", ()))
     for name in also:
+        if not isinstance(name, str) or also.count(name) > 1 or name in default_checks(kind):
+            raise UsageError(f"evidence.also: {name!r} is no check that could be added: it runs already, or is no name")
         CHECKS[name]
     return Policy(
         path=path,
@@ -88,7 +92,7 @@ def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pypro
         no_baseline=_choice(document, "no_baseline", ("fail", "skip")),
         scope=_scope(document, limits),
         evidence=Evidence(
-            open_attempts=_amount(evidence, "open_attempts", 0),
+            open_attempts=_amount(evidence, "open_attempts", 0, share=False),
             rows_joined=_amount(evidence, "rows_joined", 0.999),
             traceable_served=_amount(evidence, "traceable_served", 0.999),
             in_flight=_choice(document.get("updates", {}), "in_flight", ("drain", "keep")) or "drain",
@@ -125,6 +129,12 @@ def _choice(table: dict[str, Any], key: str, allowed: tuple[str, ...]) -> Any:
     return value
 
 
+def _once(table: str, keys: list[str]) -> None:
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice:
+        raise UsageError(f"{table} names {twice} twice, under two spellings")
+
+
 def _looks(document: dict[str, Any]) -> int:
     looks: int = document.get("looks", 1)
     if looks not in (1, 2):
@@ -134,11 +144,13 @@ def _looks(document: dict[str, Any]) -> int:
     return looks
 
 
-def _amount(table: dict[str, Any], key: str, default: float) -> float:
-    """Read a number or share, perhaps written as a limit (">= 0.999")."""
+def _amount(table: dict[str, Any], key: str, default: float, *, share: bool = True) -> float:
+    """Read a share, or a number where `share` is False, perhaps written as a limit (">= 0.999")."""
     value = table.get(key, default)
     if isinstance(value, str):
-        return units.parse(value.lstrip("<>= "), "fraction" if "%" in value or "." in value else "count")
+        value = units.parse(value.lstrip("<>= "), "fraction" if share or "%" in value or "." in value else "count")
+    if not math.isfinite(value) or value < 0 or (share and value > 1):
+        raise UsageError(f"evidence.{key} must be {'a share from 0 to 1' if share else '0 or more'}, is {value:g}")
     return float(value)
 
 
@@ -151,11 +163,14 @@ def _scope(document: dict[str, Any], limits: list[Limit]) -> Scope:
         raise UsageError("window.skip_steps must not be negative")
     if (start is None) != (end is None) or (start is not None and end <= start):
         raise UsageError("window.start and window.end go together, in seconds since the Unix epoch, the end later")
+    max_lag = freshness.get("max_lag", 1)
+    if not math.isfinite(max_lag):
+        raise UsageError("freshness.max_lag must be a number of policy versions")
     return Scope(
         skip_steps=skip,
         span=None if start is None else (float(start), float(end)),
         freshness=kind or "start",
-        max_lag=freshness.get("max_lag", 1),
+        max_lag=max_lag,
         after_reset=_after_reset(document),
         budgets={limit.metric.partition(".")[0]: limit.value for limit in limits if limit.upper and limit.unit == "s"},
     )
@@ -175,6 +190,7 @@ def _gated(table: dict[str, Any] | None, primary: str, kind: str) -> dict[str, f
         rest = {key: allowed for key, allowed in DEFAULT_GATED.items() if key not in (PRIMARY, primary)}
         return {primary: _default_change(primary), **rest}
     gated = {primary: _default_change(primary)}
+    _once("metrics", [measuring.canonical(name) for name in table])
     for name, rule in table.items():
         if not isinstance(rule, dict):
             raise UsageError(f"metrics.{name} must be a table, e.g. [metrics.{name}] with regression = '5%'")
@@ -193,8 +209,12 @@ def _default_change(key: str) -> float:
     return _DEFAULT_BY_UNIT.get(found.unit, _DEFAULT_CHANGE.get(statistic, 0.05))
 
 
-def _waiver(entry: dict[str, Any]) -> Waiver:
+def _waiver(entry: Any) -> Waiver:
+    if not isinstance(entry, dict):
+        raise UsageError("a waiver must be a table: [[waivers]] with metric, until, owner and reason")
     _check_keys(entry, {"metric": str, "until": datetime.date, "owner": str, "reason": str}, "waivers.")
+    if isinstance(entry.get("until"), datetime.datetime):
+        raise UsageError("a waiver's until is a day, without a time: it holds through that day")
     missing = [key for key in ("metric", "until", "owner", "reason") if not entry.get(key)]
     if missing:
         raise UsageError(f"a waiver needs {', '.join(missing)}: who answers for it, until when, and why")

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.checks import default_checks
-from pytest_rlserve.errors import UsageError
+from pytest_rlserve.errors import BaselineError, UsageError
+from pytest_rlserve.gate.identity import mixed_captures
 from pytest_rlserve.gate.items import in_ci
 from pytest_rlserve.gate.update import update
 from pytest_rlserve.metrics import measuring
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pytest_rlserve.gate.verdicts import Gate
 
@@ -27,25 +28,31 @@ class Refreshed:
     changes: tuple[dict[str, Any], ...] = ()
 
 
-def refresh(gate: Gate, *, only: Collection[str] | None = None) -> Refreshed:
+def refresh(gate: Gate, *, only: Collection[str] | None = None, also: Mapping[str, float] | None = None) -> Refreshed:
     """Take the gate's captures into their baseline, if their evidence holds.
 
     Args:
         gate: the gate, which knows what was asked for.
         only: the metrics that were judged, where not all of them were.
+        also: metrics that tests have compared beside the policy's, with the change each allowed.
 
     Raises:
         BaselineError: the baseline cannot be read or written.
         UsageError: nothing names the series.
     """
     path = gate.baseline_path()
+    if mixed := mixed_captures(gate.captures):
+        text = f"baseline {path.name} left as it is: the captures are not comparable with each other: {mixed}"
+        return Refreshed(written=False, refused=True, summary=text)
     for name in default_checks(gate.policy.kind):
         for result in gate.results(name):
             if result.status in ("error", "fail"):
                 text = f"baseline {path.name} left as it is: {name} does not hold for {result.capture}"
                 return Refreshed(written=False, refused=True, summary=text)
     comparisons = {
-        key: gate.comparison(key, allowed) for key, allowed in gate.policy.gated.items() if only is None or key in only
+        key: gate.comparison(key, allowed)
+        for key, allowed in {**(also or {}), **gate.policy.gated}.items()
+        if only is None or key in only
     }
     for key, comparison in comparisons.items():
         if comparison.verdict in ("not_comparable", "invalid"):
@@ -58,6 +65,13 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None) -> Refreshed:
             "run the whole suite"
         )
         return Refreshed(written=False, refused=True, summary=text)
+    unreadable = None
+    try:
+        found = gate.baseline()
+    except BaselineError as error:
+        if not gate.update.wanted:
+            raise
+        found, unreadable = None, error
     keys = list(dict.fromkeys([*(measuring.all_keys() if only is None else only), *comparisons]))
     if not keys:
         raise UsageError("no metric was judged, so there is nothing to take into the baseline")
@@ -70,7 +84,8 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None) -> Refreshed:
         keys=keys,
         reason=gate.update.reason,
         new_only=gate.update.new_only and not gate.update.wanted,
-        replace_unreadable=gate.update.wanted,
+        found=found,
+        unreadable=unreadable,
     )
     loud = "warning: the baseline is being changed inside CI: " if in_ci() and done.written else ""
     return Refreshed(

@@ -96,14 +96,16 @@ def estimate(
         carried: variance between jobs and its degrees of freedom, known from earlier levels.
     """
     old, new = _on_scale(baseline, linear), _on_scale(current, linear)
-    if set(new) <= set(old):
+    inside = set(new) <= set(old)
+    shared = {job: old[job] for job in new} if inside else old
+    if inside:
         step, noise, reach = _inside_jobs(old, new, assumed_sd)
         counted = sum(len(old[job]) for job in new), sum(map(len, new.values()))
     else:
         step, noise, reach = _between_jobs(old, new, assumed_sd, carried)
         counted = len(old), len(new)
     return Estimate(
-        baseline=_off_scale(_mean_of_jobs(old), linear),
+        baseline=_off_scale(_mean_of_jobs(shared), linear),
         current=_off_scale(_mean_of_jobs(new), linear),
         step=step,
         harm=step if better == "lower" else -step,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pytest_rlserve import engine, model
+from pytest_rlserve import model
 from pytest_rlserve.capture import Capture, Finding, Source
 from pytest_rlserve.chains import CHAINS, chains_of
-from pytest_rlserve.readers import READERS, shards
+from pytest_rlserve.engine import local, progress
+from pytest_rlserve.readers import READERS, pieces, shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,13 +23,20 @@ if TYPE_CHECKING:
     from pytest_rlserve.readers.discover import Found
     from pytest_rlserve.readers.jsonl import Content, File
 
+_LARGE = 200_000_000
+"""Bytes of trace from which several processes read faster than one, and tables go to files."""
+_PACKED = 3
+"""How many bytes of text a byte of gzip holds, more or less."""
 _TRACE = "dynamo.request.trace.v1"
 
 
 def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Capture:
     """Read every file and put the tables together; rows of a second producer's shards are left out."""
     told = [(replace(file, settings=settings.get(reader.name, {})), reader) for file, reader in found.files]
-    contents = engine.run(_read, told)
+    progress.expect(sum(file.path.stat().st_size for file, _ in told if file.path.is_file()))
+    # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
+    with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
+        contents = _contents(told, Path(folder))
     traces = {content.label: content.rows for content in contents if content.format == _TRACE}
     foreign, findings = shards.inventory(traces, found.shards)
     kept = [content for content in contents if content.label not in foreign]
@@ -55,8 +65,29 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Capture
     )
 
 
-def _read(part: tuple[File, Reader]) -> Content:
-    file, reader = part
+def _contents(parts: list[tuple[File, Reader]], folder: Path) -> list[Content]:
+    """Read every file, large traces in several processes and with their tables in `folder`."""
+    traces = [file for file, reader in parts if reader.name == _TRACE]
+    large = traces if sum(map(_text_size, traces)) >= _LARGE else []
+    processes = local.processors()
+    done = pieces.read(large, folder, processes) if processes > 1 and large else []
+    found = {content.label: content for content in done if content is not None}
+    contents = []
+    for number, (file, reader) in enumerate(parts):
+        if file.label not in found and file in large:
+            spill = folder / f"whole-{number:06d}"
+            spill.mkdir()
+            found[file.label] = _read(replace(file, spill=spill), reader)
+        contents.append(found.get(file.label) or _read(file, reader))
+    return contents
+
+
+def _text_size(file: File) -> int:
+    """Estimate how many bytes of text a file holds."""
+    return file.path.stat().st_size * (_PACKED if file.path.name.endswith(".gz") else 1)
+
+
+def _read(file: File, reader: Reader) -> Content:
     assert reader.reads is not None, f"reader {reader.name} has no @read function"
     content = reader.reads(file)
     whole = content.tables.get("requests")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,10 @@ from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers import READERS, Head, Reader, manifest
 from pytest_rlserve.readers.jsonl import File
 from pytest_rlserve.readers.lines import Lines
+from pytest_rlserve.readers.store import Place, is_uri, located, matching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from os import PathLike
 
 _HEAD = 1 << 16
@@ -40,15 +40,15 @@ def captures_in(path: str | PathLike[str]) -> list[str]:
         UsageError: there is nothing at `path`, or nothing in it.
     """
     text = str(path)
-    here = Path(text)
+    here = located(path)
     if not here.exists():
         return _matching(text)
     if here.is_dir() and not any(one.is_file() and _readable(one) for one in here.iterdir()):
         folders = sorted(one for one in here.iterdir() if one.is_dir() and not one.name.startswith("."))
         inner = [one for one in folders if any(map(_readable, _walk(one)))]
         if inner:
-            if bare := next((one for one in folders if one not in inner), None):
-                raise UsageError(f"{bare} holds no record, beside captures in {text}: remove it, or name the captures")
+            if empty := next((one for one in folders if not _walk(one)), None):
+                raise UsageError(f"{empty} is empty, beside captures in {text}: remove it, or name the captures")
             return [str(one) for one in inner]
     if not any(one.stat().st_size for one in _walk(here)):
         raise UsageError(f"{text} is empty: no request_end rows and no other record to judge")
@@ -58,23 +58,23 @@ def captures_in(path: str | PathLike[str]) -> list[str]:
 def _matching(text: str) -> list[str]:
     """Return the captures a pattern names: one of all matching files, or one of each matching folder."""
     if not any(sign in text for sign in "*?["):
-        raise UsageError(f"there is no file or directory {text}")
-    matches = sorted(glob.glob(text))
-    if not matches:
+        raise UsageError(f"there is no {'object or prefix' if is_uri(text) else 'file or directory'} {text}")
+    found = matching(text)
+    if not found:
         raise UsageError(f"no file matches {text}")
-    folders = [one for one in matches if Path(one).is_dir()]
+    folders = [one for one in found if one.is_dir()]
     if not folders:
         return [text]
-    if len(folders) < len(matches):
+    if len(folders) < len(found):
         raise UsageError(f"{text} matches files and folders: name the files of one capture, or folders of several")
     return [capture for folder in folders for capture in captures_in(folder)]
 
 
-def _readable(path: Path) -> bool:
+def _readable(path: Place) -> bool:
     return path.name == manifest.NAME or path.name.endswith(_ROW_LIKE)
 
 
-def _walk(path: Path) -> list[Path]:
+def _walk(path: Place) -> list[Place]:
     if path.is_file():
         return [path]
     inside = (one for one in path.rglob("*") if one.is_file())
@@ -88,13 +88,13 @@ def files_of(path: str | PathLike[str]) -> Found:
         UsageError: nothing there can be read, or the manifest is wrong.
     """
     captures_in(path)
-    here = Path(path)
+    here = located(path)
     if here.is_dir():
         root, paths, name = here, _walk(here), here.resolve().name
     elif here.exists():
         root, paths, name = here.parent, [here], here.name.split(".")[0]
     else:
-        paths = [Path(one) for one in sorted(glob.glob(str(path))) if Path(one).is_file()]
+        paths = [one for one in matching(str(path)) if one.is_file()]
         root = paths[0].parent
         name = root.resolve().name
     described = Manifest()
@@ -119,7 +119,7 @@ def files_of(path: str | PathLike[str]) -> Found:
 
 
 def _match(
-    root: Path, paths: list[Path], listed: list[dict[str, Any]] | None
+    root: Any, paths: Sequence[Place], listed: list[dict[str, Any]] | None
 ) -> tuple[list[tuple[File, Reader]], list[tuple[str, str]]]:
     """Pair files with readers, by the manifest's list if it has one, else by what their heads show."""
     if listed is not None:
@@ -155,15 +155,15 @@ def _reader_of(file: File) -> Reader | str:
     return "unknown format"
 
 
-def _first_lines(path: Path, start: bytes) -> Iterator[bytes]:
+def _first_lines(path: Place, start: bytes) -> Iterator[bytes]:
     if path.name.endswith(_ROW_LIKE):
-        yield from (line for _, line in Lines(path))
+        yield from (line for _, line in Lines(path, counted=False))
     elif start.startswith(b"{"):
         # Logs hold rows too, and a document may stand on one line; of such files the start must suffice.
         yield start.partition(b"\n")[0]
 
 
-def _head(path: Path) -> Head:
+def _head(path: Place) -> Head:
     with path.open("rb") as file:
         start = file.read(_HEAD)
     row: dict[str, Any] | None = None

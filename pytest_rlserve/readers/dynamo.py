@@ -50,7 +50,7 @@ def read(file: File) -> Content:
     lines = Lines(file.path)
     for text in lines.blocks():
         lines.count += shard.take(text, lines.count + 1)
-    shard.finish(lines)
+    shard.finish(lines.digest, lines.trouble)
     return shard.done()
 
 

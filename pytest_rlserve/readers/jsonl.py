@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve import model
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.chains import CHAINS, Chains
+from pytest_rlserve.engine import progress
 from pytest_rlserve.readers.lines import Lines
 from pytest_rlserve.readers.rows import Refusal, decode, fit
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import msgspec
     import pyarrow as pa
 
+    from pytest_rlserve.readers.store import Place
+
 _EXPLAINED = 50
 """Bad lines of one file that get a finding of their own; the others are counted in one."""
 
@@ -26,7 +29,7 @@ _EXPLAINED = 50
 class File:
     """One file to read: where it is, how the capture calls it, and what the policy says of its format."""
 
-    path: Path
+    path: Place
     label: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     spill: Path | None = None
@@ -71,8 +74,10 @@ class RowReader:
         self._reals = {
             name: [column.name for column in model.TABLES[name] if column.type == "double"] for name in tables
         }
-        self._refused = 0
-        self._last = 0, ""
+        self.refused = 0
+        self.explained: list[tuple[int, str]] = []
+        """The first lines that were refused, with the reason."""
+        self.last = 0, ""
 
     def rows(self, unwrap: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield line number, size in bytes and row for every line that fits; the others become findings."""
@@ -99,26 +104,27 @@ class RowReader:
         """Yield every line with its number; afterwards take note of what was wrong with the file as a whole."""
         lines = Lines(self.file.path)
         yield from lines
-        self.finish(lines)
+        self.finish(lines.digest, lines.trouble)
 
-    def refuse(self, line: int, why: str) -> None:
+    def refuse(self, line: int, why: str, times: int = 1) -> None:
         """Report a line that is not a row; of very many, the last is named and the others are counted."""
-        self._refused += 1
-        self._last = line, why
-        if self._refused <= _EXPLAINED:
+        self.refused += times
+        self.last = line, why
+        if self.refused <= _EXPLAINED:
+            self.explained.append((line, why))
             self.content.findings.append(self._finding(why, line=line))
 
-    def finish(self, lines: Lines) -> None:
+    def finish(self, digest: str, trouble: str | None) -> None:
         """Take note of what was wrong with the file as a whole."""
         content = self.content
-        content.digest = lines.digest
-        if self._refused > _EXPLAINED:
-            more, (line, why) = self._refused - _EXPLAINED, self._last
+        content.digest = digest
+        if self.refused > _EXPLAINED:
+            more, (line, why) = self.refused - _EXPLAINED, self.last
             text = f"{more:,} more lines were refused, the last at line {line}: {why}"
             content.findings.append(self._finding(text, line=line, count=more))
-        if lines.trouble:
+        if trouble:
             content.whole = False
-            text = f"{lines.trouble}; {content.rows:,} whole rows were read before that"
+            text = f"{trouble}; {content.rows:,} whole rows were read before that"
             content.findings.append(self._finding(text, check="shards_are_whole"))
 
     def _finding(self, message: str, *, check: str = "rows_fit_schema", **place: Any) -> Finding:
@@ -143,6 +149,7 @@ class RowReader:
     def count(self, kind: str, rows: int = 1) -> None:
         """Count lines of that kind."""
         if rows:
+            progress.advance(rows=rows)
             self.content.kinds[kind] = self.content.kinds.get(kind, 0) + rows
 
     def done(self) -> Content:

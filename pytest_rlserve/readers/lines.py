@@ -11,9 +11,12 @@ from typing import IO, TYPE_CHECKING
 
 from isal import isal_zlib
 
+from pytest_rlserve.engine import progress
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from pytest_rlserve.readers.store import Place
 
 Span = tuple[int, int]
 """Where a part of a file begins and ends, in bytes."""
@@ -34,13 +37,16 @@ class Lines:
     SHA-256 of the file's bytes.
     """
 
-    def __init__(self, path: Path, span: Span | None = None) -> None:
+    def __init__(self, path: Place, span: Span | None = None, *, counted: bool = True) -> None:
         """Read from `path`, decompressing if the content says so, whatever the name.
 
-        A span is read as if it were the file; in a gzip file it has to begin and end where members do.
+        A span is read as if it were the file; in a gzip file it has to begin and end where members do. What is
+        `counted` shows as progress.
         """
+        self.counted = counted
         self.path = path
-        self.start, self._left = (0, None) if span is None else (span[0], span[1] - span[0])
+        self.start = 0 if span is None else span[0]
+        self._left: int | None = None if span is None else span[1] - span[0]
         self.trouble: str | None = None
         self.digest = ""
         self.count = 0
@@ -79,7 +85,8 @@ class Lines:
 
     def _data(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
-            file.seek(self.start)
+            if self.start:
+                file.seek(self.start)
             head = self._take(file)
             if head.startswith(GZIP_MAGIC):
                 yield from self._members(file, head)
@@ -96,6 +103,8 @@ class Lines:
         if self._left is not None:
             self._left -= len(chunk)
         self._hash.update(chunk)
+        if self.counted:
+            progress.advance(size=len(chunk))
         return chunk
 
     def _members(self, file: IO[bytes], pending: bytes) -> Iterator[bytes]:

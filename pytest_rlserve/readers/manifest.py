@@ -10,13 +10,13 @@ from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers.rows import Refusal, decode
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pytest_rlserve.readers.store import Place
 
 NAME = "rlserve.json"
 _FIELDS = tuple(Manifest.__dataclass_fields__)
 
 
-def read(path: Path) -> tuple[Manifest, dict[str, Any]]:
+def read(path: Place) -> tuple[Manifest, dict[str, Any]]:
     """Return the manifest and the rest of the document (`files`, `shards`).
 
     Raises:

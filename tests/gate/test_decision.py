@@ -1,4 +1,4 @@
-"""From estimate to verdict: both conditions, four words, what was detectable, and how several metrics share an error."""
+"""From estimate to verdict: both conditions, four words, what was detectable, how several metrics share an error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def verdict(one: Estimate, **more: Any) -> Result:
     return decide(one, **{"better": "higher", "allowed": 0.05, "linear": False, **more})
 
 
-# -- the four verdicts --------------------------------------------------------------------------------------------
+# -- the four verdicts ---
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_one_job_against_one_could_have_seen_13_9_percent() -> None:
     assert result.detectable == pytest.approx(0.139, abs=5e-4)
 
 
-# -- properties ---------------------------------------------------------------------------------------------------
+# -- properties ---
 
 several = st.lists(st.floats(0.5, 2.0), min_size=3, max_size=5)
 
@@ -127,7 +127,7 @@ def test_half_the_error_regresses_and_acquits_no_more(harm: float, error: float,
     assert half != "unchanged" or full in ("unchanged", "improved")
 
 
-# -- one job under an assumed noise ---------------------------------------------------------------------------------
+# -- one job under an assumed noise ---
 
 
 @pytest.mark.parametrize(("allowed", "needed"), [(0.05, 0.15), (0.02, 0.15), (0.10, 0.30)])
@@ -146,7 +146,7 @@ def test_two_jobs_or_a_measured_noise_need_no_more_than_the_allowed_change() -> 
         assert (result.verdict, result.single_job) == ("regressed", False)
 
 
-# -- what would decide ------------------------------------------------------------------------------------------
+# -- what would decide ---
 
 
 def test_no_decision_is_asked_for_where_there_is_one() -> None:
@@ -169,7 +169,7 @@ def test_where_no_number_of_current_jobs_decides_the_baseline_must_grow() -> Non
     assert verdict(found(0.0500, 0.05)).to_decide == "more baseline jobs, or a calmer machine"
 
 
-# -- zero and counts --------------------------------------------------------------------------------------------
+# -- zero and counts ---
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_zero_is_a_value_and_has_no_percentage(
     assert (result.verdict, result.delta) == (word, delta)
 
 
-# -- several metrics ----------------------------------------------------------------------------------------------
+# -- several metrics ---
 
 
 def rejected(p: list[float], alpha: float = 0.05) -> list[bool]:

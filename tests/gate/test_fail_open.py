@@ -23,7 +23,7 @@ FAILED, OK, USAGE = pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.OK, pytest.Exi
 
 
 @pytest.fixture(autouse=True)
-def _good_project(request: pytest.FixtureRequest, capture: Write, three_runs: Path) -> None:  # noqa: F811
+def _good_project(request: pytest.FixtureRequest, capture: Write, three_runs: Path) -> None:
     capture("good", rate=10.0)
 
 
@@ -37,7 +37,7 @@ def compared(report: dict[str, Any]) -> dict[str, str]:
     return {one["metric"]: one["verdict"] for one in report["comparisons"]}
 
 
-def test_the_project_is_green_as_long_as_nothing_is_taken_away(run: Run, report_of: ReadReport) -> None:  # noqa: F811
+def test_the_project_is_green_as_long_as_nothing_is_taken_away(run: Run, report_of: ReadReport) -> None:
     result = run("--rl-trace=good", REPORT)
     assert result.ret == OK
     assert report_of()["verdict"] == "pass"
@@ -46,7 +46,7 @@ def test_the_project_is_green_as_long_as_nothing_is_taken_away(run: Run, report_
 # 1
 
 
-def test_no_trace_is_an_error_of_every_test_that_needs_one(run: Run, pytester: pytest.Pytester) -> None:  # noqa: F811
+def test_no_trace_is_an_error_of_every_test_that_needs_one(run: Run, pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_mine(rl_trace): pass\ndef test_all(rl_captures): pass")
     result = run()
     assert result.ret == FAILED
@@ -54,7 +54,7 @@ def test_no_trace_is_an_error_of_every_test_that_needs_one(run: Run, pytester: p
     assert "no capture to judge: pass --rl-trace=PATH" in printed(result)
 
 
-def test_a_trace_that_is_not_there_is_wrong_use(run: Run) -> None:  # noqa: F811
+def test_a_trace_that_is_not_there_is_wrong_use(run: Run) -> None:
     result = run("--rl-trace=nowhere")
     assert result.ret == USAGE
     assert "nowhere" in printed(result)
@@ -64,7 +64,7 @@ def test_a_trace_that_is_not_there_is_wrong_use(run: Run) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("typed", ["-rl-trace=good", "-rl-strict"])
-def test_a_flag_with_one_dash_is_wrong_use(run: Run, pytester: pytest.Pytester, typed: str) -> None:  # noqa: F811
+def test_a_flag_with_one_dash_is_wrong_use(run: Run, pytester: pytest.Pytester, typed: str) -> None:
     pytester.makepyfile("def test_green(): pass")
     result = run(typed)
     assert result.ret == USAGE
@@ -105,7 +105,7 @@ def test_an_empty_trace_is_broken_evidence(
 def test_a_truncated_gzip_file_is_broken_evidence(
     run: Run,
     pytester: pytest.Pytester,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     plain = pytester.path / "good" / "request-trace.jsonl"
     packed = gzip.compress(plain.read_bytes())
@@ -166,7 +166,7 @@ def test_no_baseline_is_named_and_fails_in_ci(
     assert not three_runs.exists()
 
 
-def test_no_baseline_is_no_pass_where_it_must_be_one(run: Run, three_runs: Path) -> None:  # noqa: F811
+def test_no_baseline_is_no_pass_where_it_must_be_one(run: Run, three_runs: Path) -> None:
     three_runs.unlink()
     assert run("--rl-trace=good", "--rl-strict").ret == FAILED
 
@@ -195,7 +195,7 @@ def test_a_stale_identity_is_an_error_with_the_keys(
 @pytest.mark.parametrize("ci", [False, True])
 def test_a_new_metric_is_named_and_fails_in_ci(
     run: Run, pytester: pytest.Pytester, report_of: ReadReport, monkeypatch: pytest.MonkeyPatch, ci: bool,
-    three_runs: Path,  # noqa: F811
+    three_runs: Path,
 ) -> None:  # fmt: skip
     known = json.loads(three_runs.read_text())
     del known["definitions"]["ttft.p50"]
@@ -219,7 +219,7 @@ def test_a_new_metric_is_named_and_fails_in_ci(
 def test_a_metric_that_vanished_is_an_error(
     run: Run,
     pytester: pytest.Pytester,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     folder = pytester.path / "good"
     rows = [json.loads(line) for line in (folder / "control.jsonl").read_text().splitlines()]
@@ -274,7 +274,7 @@ def test_a_subset_is_incomplete_and_no_pass(
 def test_a_run_stopped_at_the_first_failure_is_incomplete_too(
     run: Run,
     capture: Write,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     capture("loose", rate=10.0, open_attempts=3)
     assert run("--rl-trace=loose", REPORT, "-x").ret == FAILED
@@ -287,7 +287,7 @@ def test_a_run_stopped_at_the_first_failure_is_incomplete_too(
 def test_a_retry_joins_the_first_run_and_does_not_replace_it(
     run: Run,
     capture: Write,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     capture("try/1", rate=7.0, job="ci-1")
     capture("try/2", rate=10.0, job="ci-2")
@@ -304,7 +304,7 @@ def test_a_retried_test_has_the_verdict_of_its_first_try(
     run: Run,
     pytester: pytest.Pytester,
     capture: Write,
-    report_of: ReadReport,  # noqa: F811
+    report_of: ReadReport,
 ) -> None:
     """A plugin that runs a failed item again meets the same captures, and the same verdict."""
     capture("slow", rate=8.0)
@@ -334,12 +334,11 @@ def test_a_retried_test_has_the_verdict_of_its_first_try(
 # beyond the twelve
 
 
-@pytest.mark.xfail(reason="an update asks a reason for what the policy gates, not for what tests check", strict=True)
 def test_an_update_does_not_swallow_what_a_test_of_ones_own_calls_regressed(
     run: Run,
     pytester: pytest.Pytester,
     capture: Write,
-    three_runs: Path,  # noqa: F811
+    three_runs: Path,
 ) -> None:
     pytester.makepyfile("def test_mine(rl_baseline): rl_baseline.check('ttft.p50')")
     capture("late", rate=10.0, ttft_ms=80.0)

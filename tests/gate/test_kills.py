@@ -64,13 +64,11 @@ def test_a_killed_session_leaves_the_old_baseline_or_the_new_one(project: Path) 
     assert found.get("old", 0) + found.get("new", 0) == kills
 
 
-@pytest.mark.xfail(reason="update() does not tell write() what it has read", strict=False)
 def test_of_two_sessions_at_once_none_is_lost_without_a_word(project: Path) -> None:
     found = killing("races", project, max(KILLS // 10, 4))
     assert found["lost silently"] == 0
 
 
-@pytest.mark.xfail(reason="update() does not tell write() what it has read", strict=True)
 def test_an_update_that_is_overtaken_while_it_works_says_so_and_takes_nothing_back(
     series: Series, measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +87,6 @@ def test_an_update_that_is_overtaken_while_it_works_says_so_and_takes_nothing_ba
     assert [run["job"] for run in series.document["levels"][0]["runs"]] == ["a", "b", "c", "theirs"]
 
 
-@pytest.mark.xfail(reason="update() takes runs in that were compared with what the file held before", strict=True)
 def test_a_verdict_on_what_the_file_held_before_takes_nothing_in(series: Series, measured: Measured) -> None:
     series.take(*(measured(rate, job=job) for rate, job in ((10.0, "a"), (10.1, "b"), (9.9, "c"))))
     gate = series.gate(measured(10.0, job="mine"), wanted=True)
@@ -103,7 +100,6 @@ def test_a_verdict_on_what_the_file_held_before_takes_nothing_in(series: Series,
     ]
 
 
-@pytest.mark.xfail(reason="update() takes runs in that were compared with nothing", strict=True)
 def test_a_file_made_by_another_meanwhile_is_not_joined_unseen(series: Series, measured: Measured) -> None:
     gate = series.gate(measured(5.0, job="mine"), wanted=True)
     assert gate.comparison(RATE, 0.05).verdict == "no_baseline"

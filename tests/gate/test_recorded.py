@@ -99,7 +99,6 @@ def test_a_capture_that_is_broken_or_other_work_gets_no_verdict_on_its_rate(tmp_
     assert found.verdict in ("not_comparable", "invalid")
 
 
-@pytest.mark.xfail(reason="the baseline's value is that of all jobs, the change that of the shared job", strict=True)
 def test_in_one_job_the_two_values_shown_differ_by_the_change_shown(tmp_path: Path) -> None:
     need(*OTHER_JOBS)
     found = compared(series(tmp_path, *REPEATS, *OTHER_JOBS), opened("baseline_kv_3"))

@@ -36,7 +36,7 @@ def started(series: Series, measured: Measured) -> Series:
     return series
 
 
-# -- silently -------------------------------------------------------------------------------------------------------
+# -- silently ---
 
 
 def test_the_first_update_makes_the_file(started: Series) -> None:
@@ -72,14 +72,12 @@ def test_the_same_content_under_another_name_is_the_same_run(started: Series, me
     assert started.levels == [["run-1", "run-2", "run-3"]]
 
 
-@pytest.mark.xfail(reason="a capture given twice in one update is stored twice, and raises n", strict=True)
 def test_one_capture_given_twice_at_once_is_one_run(series: Series, measured: Measured) -> None:
     start = {"start": 1_800_000_000.0, "job": "a"}
     series.take(measured(10.0, **start), measured(10.0, **start))
     assert len(series.levels[0]) == 1
 
 
-@pytest.mark.xfail(reason="a capture given twice in one update is stored twice, and raises n", strict=True)
 def test_one_capture_given_twice_at_once_joins_once(started: Series, measured: Measured) -> None:
     start = {"start": 1_800_009_000.0, "job": "d"}
     started.take(measured(10.0, **start), measured(10.0, **start))
@@ -97,12 +95,10 @@ def test_values_are_stored_with_nine_digits(series: Series, measured: Measured) 
     assert all(len(repr(value).replace(".", "").strip("0")) <= 9 for value in series.values(RATE))
 
 
-# -- with a reason ------------------------------------------------------------------------------------------------------
+# -- with a reason ---
 
 
-@pytest.mark.parametrize(
-    ("rate", "verdict"), [(8.0, "regressed"), (9.7, "inconclusive"), (12.0, "improved")], ids=str
-)
+@pytest.mark.parametrize(("rate", "verdict"), [(8.0, "regressed"), (9.7, "inconclusive"), (12.0, "improved")], ids=str)
 def test_what_is_not_unchanged_needs_a_reason(started: Series, measured: Measured, rate: float, verdict: str) -> None:
     before = started.path.read_bytes()
     run = measured(rate, job="d")
@@ -177,7 +173,7 @@ def test_after_an_accepted_change_of_either_sign_the_next_10_percent_are_caught(
     assert started.gate(*lost).comparison(RATE, 0.05).verdict == "regressed"
 
 
-# -- drift --------------------------------------------------------------------------------------------------------------
+# -- drift ---
 
 
 def drifting(series: Series, measured: Measured) -> list[Capture]:
@@ -199,7 +195,6 @@ def test_a_drift_is_noticed_that_no_single_step_shows(started: Series, measured:
     assert 0.80 < started.gate(*runs).comparison(RATE, 0.05).current[0][1] / 10.0 < 0.91
 
 
-@pytest.mark.xfail(reason="an accepted drift is written down as the last small step, not as the drift", strict=True)
 def test_an_accepted_drift_is_taken_out_as_a_whole(started: Series, measured: Measured) -> None:
     runs = drifting(started, measured)
     found = started.gate(*runs).comparison(RATE, 0.05)
@@ -208,7 +203,7 @@ def test_an_accepted_drift_is_taken_out_as_a_whole(started: Series, measured: Me
     assert started.document["levels"][-1]["moved"][RATE]["delta"] == pytest.approx(whole, abs=0.005)
 
 
-# -- how much is kept ---------------------------------------------------------------------------------------------------
+# -- how much is kept ---
 
 
 def test_twenty_runs_are_kept_the_first_three_jobs_among_them(started: Series, measured: Measured) -> None:
@@ -219,16 +214,12 @@ def test_twenty_runs_are_kept_the_first_three_jobs_among_them(started: Series, m
     assert kept == ["run-1", "run-2", "run-3", *(f"run-{number}" for number in range(11, 28))]
 
 
-@pytest.mark.xfail(reason="the 21st run of one job is dropped, and the 20th with it", strict=True)
 def test_of_many_runs_of_one_job_the_newest_is_kept(series: Series, measured: Measured) -> None:
     for number in range(21):
         assert not series.take(measured(10.0 + 0.01 * (number % 3)), reason="nightly").refused
     assert series.levels[0][-1] == "run-21"
 
 
-@pytest.mark.xfail(
-    reason="runs without captured_at are ordered by digest, so that a new one may be the anchor", strict=True
-)
 def test_the_anchor_stays_where_runs_do_not_say_when_they_were_taken(series: Series, measured: Measured) -> None:
     rates = iter((10.0, 10.1, 9.9, 10.0, 10.05, 9.95, 10.02, 9.98))
     series.take(*(measured(next(rates), job=job, captured_at=None) for job in "abc"))
@@ -238,13 +229,12 @@ def test_the_anchor_stays_where_runs_do_not_say_when_they_were_taken(series: Ser
     assert set(series.levels[0][:3]) == first
 
 
-@pytest.mark.xfail(reason="a run taken in late but captured early becomes the anchor", strict=True)
 def test_the_anchor_stays_where_an_older_run_is_taken_in_later(started: Series, measured: Measured) -> None:
     started.take(measured(10.0, job="d", start=1_700_000_000.0))
     assert started.levels[0][:3] == ["run-1", "run-2", "run-3"]
 
 
-# -- only what is absent, only what was judged ----------------------------------------------------------------------------
+# -- only what is absent, only what was judged ---
 
 
 def strip(series: Series, key: str) -> None:
@@ -311,7 +301,7 @@ def test_where_nothing_was_judged_there_is_nothing_to_take(started: Series, meas
         started.take(measured(10.0, job="d"), only=[])
 
 
-# -- refused ------------------------------------------------------------------------------------------------------------
+# -- refused ---
 
 
 @pytest.mark.parametrize("damage", [{"torn": True}, {"open_attempts": 1}, {"lost_rows": 2}], ids=str)
@@ -329,7 +319,6 @@ def test_what_may_not_be_compared_may_not_join(started: Series, measured: Measur
     assert started.path.read_bytes() == before
 
 
-@pytest.mark.xfail(reason="the captures of a first baseline are not held against each other", strict=True)
 @pytest.mark.parametrize("other", [{"identity": {"model": "other"}}, {"prompt": 7}, {"kind": "replay"}], ids=str)
 def test_a_first_baseline_is_not_made_of_different_things(
     series: Series, measured: Measured, other: dict[str, Any]
@@ -338,7 +327,6 @@ def test_a_first_baseline_is_not_made_of_different_things(
     assert done.refused and not series.path.exists()
 
 
-@pytest.mark.xfail(reason="values of ungated metrics join under a definition that is not theirs", strict=True)
 def test_values_of_another_definition_do_not_join(series: Series) -> None:
     """What counts as fresh has changed, the metric is not gated, and nothing says so."""
     fresh = "fresh_trajectory_throughput"

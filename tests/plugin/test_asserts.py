@@ -109,7 +109,6 @@ def test_what_is_written_wrongly_is_told(run: Run, pytester: pytest.Pytester, ca
     assert WRONG[call] in result.stdout.str()
 
 
-@pytest.mark.xfail(reason="a metric written wrongly shows lines of this package above the message", strict=True)
 def test_what_is_written_wrongly_is_told_under_the_users_line(
     run: Run, pytester: pytest.Pytester, capture: Write
 ) -> None:

@@ -77,7 +77,6 @@ def test_a_reason_does_not_make_another_workload_comparable(
     assert three_runs.read_bytes() == before
 
 
-@pytest.mark.xfail(reason="a level opened by a part of the metrics forgets the baseline of all others", strict=True)
 def test_accepting_one_metric_with_k_keeps_the_baseline_of_the_others(
     run: Run, capture: Write, three_runs: Path
 ) -> None:

@@ -45,7 +45,6 @@ def test_a_glob_of_files_is_one_capture(run: Run, capture: Write, report_of: Rea
     ]
 
 
-@pytest.mark.xfail(reason="readers.discover.files_of raises IndexError on a glob of directories", strict=True)
 def test_a_glob_of_directories_is_several_captures(run: Run, capture: Write, report_of: ReadReport) -> None:
     capture("run-1")
     capture("run-2")

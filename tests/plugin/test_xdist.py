@@ -52,7 +52,6 @@ def project(pytester: pytest.Pytester, capture: Write, three_runs: Path) -> None
     (pytester.path / "rlserve.toml").write_text('[limits]\n"ttft.p95" = "<= 1s"\n"itl.p50" = "<= 1ms"')
 
 
-@pytest.mark.xfail(reason="sums depend on the hash seed, see below", strict=False)
 def test_the_report_does_not_depend_on_the_number_of_workers(run: Run, pytester: pytest.Pytester) -> None:
     reports = []
     for workers in (0, 2, 4):
@@ -64,7 +63,6 @@ def test_the_report_does_not_depend_on_the_number_of_workers(run: Run, pytester:
     assert reports[0] == reports[1] == reports[2]
 
 
-@pytest.mark.xfail(reason="metrics/residence.py adds up in the order of a set", strict=True)
 def test_the_report_does_not_depend_on_the_hash_seed(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

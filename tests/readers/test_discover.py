@@ -35,8 +35,15 @@ def test_a_directory_a_file_and_a_pattern_name_a_capture(folder: Path) -> None:
 def test_a_folder_of_captures_counts_as_several(folder: Path) -> None:
     write(folder.parent / "run-2", rows=ROWS)
     (folder.parent / "notes").mkdir()
+    (folder.parent / "notes" / "why.md").write_text("about one run\n", encoding="utf-8")
     (folder.parent / "README.md").write_text("about these runs\n", encoding="utf-8")
     assert captures_in(folder.parent) == [str(folder.parent / name) for name in ("run-1", "run-2")]
+
+
+def test_an_empty_folder_beside_captures_is_a_capture_that_did_not_arrive(folder: Path) -> None:
+    (folder.parent / "run-2").mkdir()
+    with pytest.raises(UsageError, match="run-2 is empty, beside captures"):
+        captures_in(folder.parent)
 
 
 def test_a_capture_may_keep_files_in_folders(folder: Path) -> None:

@@ -1,0 +1,336 @@
+"""Object stores: what `s3://bucket/prefix` and other URIs name, with as much of pathlib.Path as readers use.
+
+A prefix is listed once, whole or not at all. Objects are streamed in ranges; one that fails for a while is asked for
+again. Amazon's own variables give credentials, region and endpoint (AWS_ENDPOINT_URL). gs:// goes through pyarrow
+as well, every other protocol through fsspec, if that is installed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import io
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from pytest_rlserve.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
+
+_URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<key>.*)")
+_AHEAD = 8 << 20
+"""Bytes that one request fetches."""
+_TRIES = 4
+_PAUSE = 0.2
+"""Seconds before the second try; each further one waits twice as long."""
+_WILD = re.compile(r"[*?\[]")
+
+
+def is_uri(text: str) -> bool:
+    """Tell whether a place is named by a URI."""
+    return _URI.fullmatch(text) is not None
+
+
+def located(place: str | PathLike[str]) -> Path | Remote:
+    """Return the path or the object that `place` names.
+
+    Raises:
+        UsageError: the store cannot be listed.
+    """
+    if isinstance(place, Remote):
+        return place
+    text = os.fspath(place)
+    if is_uri(text) and _WILD.search(text):
+        return Remote(Tree("", PurePosixPath(text), None), PurePosixPath(text))  # a pattern, which is no object
+    return Tree.of(text).root if is_uri(text) else Path(text)
+
+
+def matching(pattern: str) -> list[Place]:
+    """Return what a pattern names, in order; nothing if it is no pattern."""
+    found = _URI.fullmatch(pattern)
+    if found is None:
+        return [Path(one) for one in sorted(glob.glob(pattern))]
+    parts = PurePosixPath(found["key"]).parts
+    plain = next((number for number, part in enumerate(parts) if _WILD.search(part)), 0)
+    if not plain:
+        return []
+    tree = Tree.of(f"{found['scheme']}://{'/'.join(parts[:plain])}")
+    keys = {key.parts[: len(parts)] for key in tree.sizes if len(key.parts) >= len(parts)}
+    return [Remote(tree, PurePosixPath(*key)) for key in sorted(keys) if _fit(key, parts)]
+
+
+def _fit(key: Sequence[str], pattern: Sequence[str]) -> bool:
+    return all(fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(key, pattern, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A store below one prefix: its objects and their sizes."""
+
+    scheme: str
+    prefix: PurePosixPath
+    system: Any
+    sizes: dict[PurePosixPath, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, uri: str) -> Tree:
+        """List everything below a URI.
+
+        Raises:
+            UsageError: it cannot be listed to its end.
+        """
+        found = _URI.fullmatch(uri)
+        assert found is not None
+        scheme, key = found["scheme"], PurePosixPath(found["key"])
+        import pyarrow.fs
+
+        try:
+            system = _system(scheme)
+            infos = _below(system, str(key)) or [system.get_file_info(str(key))]
+        except (OSError, ValueError, ImportError) as error:
+            _refuse(f"{scheme}://{key}", "cannot be listed", error)
+        files = {PurePosixPath(one.path): one.size for one in infos if one.type == pyarrow.fs.FileType.File}
+        return cls(scheme, key, system, files)
+
+    @property
+    def root(self) -> Remote:
+        """Return the prefix itself."""
+        return Remote(self, self.prefix)
+
+
+def _below(system: Any, key: str) -> list[Any]:
+    from pyarrow.fs import FileSelector
+
+    try:
+        infos: list[Any] = system.get_file_info(FileSelector(key, recursive=True))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return infos
+
+
+def _system(scheme: str) -> Any:
+    from pyarrow import fs
+
+    if scheme == "s3":
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        return fs.S3FileSystem(
+            endpoint_override=endpoint,
+            scheme="http" if (endpoint or "").startswith("http://") else "https",
+            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES),
+            connect_timeout=5,
+            request_timeout=30,
+        )
+    if scheme in ("gs", "gcs"):
+        return fs.GcsFileSystem()
+    try:
+        fsspec = import_module("fsspec")
+    except ImportError:
+        raise ImportError(f"{scheme}:// needs the package fsspec and the one that knows {scheme}") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme)))
+
+
+@dataclass(frozen=True, eq=False)
+class Remote:
+    """An object, or the prefix of some."""
+
+    tree: Tree
+    key: PurePosixPath
+
+    def __str__(self) -> str:
+        """Return its URI."""
+        return f"{self.tree.scheme}://{self.key}"
+
+    def __fspath__(self) -> str:
+        """Return its URI."""
+        return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by URI."""
+        return isinstance(other, Remote) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        """Agree with `__eq__`."""
+        return hash(str(self))
+
+    def __lt__(self, other: Remote) -> bool:
+        """Sort as paths do, part by part."""
+        return self.key < other.key
+
+    def __truediv__(self, name: str) -> Remote:
+        """Return what lies below."""
+        return Remote(self.tree, self.key / name)
+
+    @property
+    def name(self) -> str:
+        """Return the last part of its key."""
+        return self.key.name
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the parts of its key."""
+        return self.key.parts
+
+    @property
+    def parent(self) -> Remote:
+        """Return the prefix it lies in; that is listed too, if it was not."""
+        above = self.key.parent
+        if self.key == self.tree.prefix:
+            return Tree.of(f"{self.tree.scheme}://{above}").root
+        return Remote(self.tree, above)
+
+    def resolve(self) -> Remote:
+        """Return itself: keys have no links."""
+        return self
+
+    def exists(self) -> bool:
+        """Tell whether there is anything."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        """Tell whether it is an object."""
+        return self.key in self.tree.sizes
+
+    def is_dir(self) -> bool:
+        """Tell whether it is the prefix of some object."""
+        return any(self.key in key.parents for key in self.tree.sizes)
+
+    def rglob(self, pattern: str) -> Iterator[Remote]:
+        """Go through all objects below; `pattern` has to be "*"."""
+        assert pattern == "*"
+        yield from (Remote(self.tree, key) for key in self.tree.sizes if self.key in key.parents)
+
+    def iterdir(self) -> Iterator[Remote]:
+        """Go through what lies directly below."""
+        depth = len(self.key.parts)
+        names = {one.key.parts[depth] for one in self.rglob("*")}
+        yield from (self / name for name in sorted(names))
+
+    def relative_to(self, above: Any) -> PurePosixPath:
+        """Return the part of its key below `above`."""
+        return self.key.relative_to(above.key)
+
+    def stat(self) -> Size:
+        """Return its size."""
+        return Size(self.tree.sizes[self.key])
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """Open it for reading in order."""
+        assert mode == "rb"
+        return io.BufferedReader(_Ranges(self), _AHEAD)
+
+    def read_bytes(self) -> bytes:
+        """Read it whole."""
+        with self.open() as file:
+            return file.read()
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What `stat` tells."""
+
+    st_size: int
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a stream of ranges, each asked for again where the network fails."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._place, self._size = 0, remote.stat().st_size
+
+    @cached_property
+    def _file(self) -> Any:
+        return self._remote.tree.system.open_input_file(str(self._remote.key))
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        self._place = start + offset
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size - self._place)
+        if wanted <= 0:
+            return 0
+        data = self._fetched(wanted)
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def _fetched(self, wanted: int) -> bytes:
+        for attempt in range(_TRIES):
+            try:
+                data: bytes = self._file.read_at(wanted, self._place)
+            except OSError as error:
+                self.__dict__.pop("_file", None)
+                if attempt == _TRIES - 1 or _hopeless(error):
+                    _refuse(str(self._remote), f"could not be read beyond byte {self._place:,}", error)
+                time.sleep(_PAUSE * 2**attempt)
+                continue
+            if data:
+                return data
+            break
+        return _refuse(str(self._remote), f"ends at byte {self._place:,} of {self._size:,}: was it replaced?", None)
+
+
+_REASONS = {
+    "ACCESS_DENIED": "access is denied: are the credentials right, and may they list and read it?",
+    "INVALID_ACCESS_KEY_ID": "the access key is unknown: are the credentials right?",
+    "SIGNATURE_DOES_NOT_MATCH": "the secret key is wrong",
+    "NO_SUCH_BUCKET": "there is no such bucket",
+    "SLOW_DOWN": "the store asks for fewer requests, over and over",
+    "SERVICE_UNAVAILABLE": "the store is not available",
+    "NETWORK_CONNECTION": "the store cannot be reached: is AWS_ENDPOINT_URL right, and the network up?",
+}
+_LOCKED = tuple(_REASONS)[:3]
+_CODE = re.compile(r"AWS Error ([A-Z_]+)")
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+
+
+def _hopeless(error: OSError) -> bool:
+    """Tell whether trying again is of no use."""
+    code = _CODE.search(str(error))
+    return isinstance(error, FileNotFoundError) or (code is not None and code[1] in _LOCKED)
+
+
+def _refuse(uri: str, what: str, error: Exception | None) -> NoReturn:
+    """Say in one line what is wrong with a store."""
+    why = "" if error is None else f": {_reason(uri, error)}"
+    raise UsageError(f"{uri} {what}{why}") from None
+
+
+def _reason(uri: str, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "the object is not there"
+    found = _CODE.search(str(error))
+    code = found[1] if found else ""
+    if code in (*_LOCKED, "INTERNAL_FAILURE") and not _keys():
+        return "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    return _REASONS.get(code) or str(error).splitlines()[0][:200]
+
+
+def _keys() -> bool:
+    """Tell whether anything here says who asks."""
+    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials"
+    return any(os.environ.get(name) for name in _CREDENTIALS) or Path(file).is_file()
+
+
+Place = Path | Remote
+"""A file or folder, wherever it is."""

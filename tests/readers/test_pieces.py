@@ -1,0 +1,172 @@
+"""A trace read in pieces gives what it gives in one go: rows, line numbers, findings and digest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hand_made import Record, jsonl, members, request_end
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_rlserve.chains import expand
+from pytest_rlserve.engine import local
+from pytest_rlserve.readers import assemble, dynamo, open_capture, pieces
+from pytest_rlserve.readers.jsonl import Content, File
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def rows(count: int) -> list[Record]:
+    replay = {"trace_block_size": 16, "input_length": 48, "input_sequence_hashes": [2**64 - 1, 2, 3]}
+    return [request_end(f"r{number}", number, number + 1, session="s", replay=replay) for number in range(count)]
+
+
+def facts(content: Content) -> dict[str, Any]:
+    tables = dict(content.tables)
+    tables["requests"] = tables["requests"].append_column("hashes", expand(tables.pop("chains")))
+    found: dict[str, Any] = {name: table.to_pylist() for name, table in tables.items()}
+    return found | {name: getattr(content, name) for name in ("findings", "kinds", "whole", "digest")}
+
+
+def here(function: str, tasks: Sequence[local.Task], sizes: Sequence[int], *, processes: int) -> list[Any]:
+    """Stand in for processes: do the tasks here, by way of JSON."""
+    return [json.loads(json.dumps(pieces.read_piece(task))) for task in tasks]
+
+
+def in_pieces(content: bytes, processes: int) -> tuple[Content | None, Content]:
+    """Read a file in pieces and in one go."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "run", here)
+        path = Path(folder, "request-trace.jsonl")
+        path.write_bytes(content)
+        file = File(path, path.name)
+        spill = Path(folder, "spill")
+        spill.mkdir()
+        (parts,) = pieces.read([file], spill, processes)
+        return parts, dynamo.read(file)
+
+
+lines = st.sampled_from([*map(json.dumps, rows(3)), "", "{}", "torn", json.dumps(rows(1)[0])[:-30]]).map(str.encode)
+
+
+@relaxed
+@given(st.lists(lines, max_size=12), st.booleans(), st.sampled_from([b"", b"\xef\xbb\xbf"]), st.integers(1, 8))
+def test_a_plain_file_cut_anywhere_reads_as_one(some: list[bytes], end: bool, bom: bytes, processes: int) -> None:
+    parts, whole = in_pieces(bom + b"\n".join(some) + b"\n" * end, processes)
+    assert parts is not None
+    assert facts(parts) == facts(whole)
+
+
+@relaxed
+@given(st.lists(lines, min_size=1, max_size=12), st.data())
+def test_a_gzip_file_cut_at_its_members_reads_as_one(some: list[bytes], data: st.DataObject) -> None:
+    content = b"\n".join(some)
+    edges = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=6)))
+    packed = members(*(content[a:b] for a, b in zip([0, *edges], [*edges, len(content)], strict=True)))
+    parts, whole = in_pieces(packed, data.draw(st.integers(1, 6)))
+    assert parts is not None
+    assert facts(parts) == facts(whole)
+
+
+@relaxed
+@given(st.integers(0, 2000), st.integers(1, 255), st.integers(1, 5))
+def test_a_damaged_file_is_never_read_in_pieces_as_if_it_were_whole(place: int, change: int, processes: int) -> None:
+    packed = bytearray(members(*(jsonl([row]) for row in rows(12))))
+    packed[place % len(packed)] ^= change
+    parts, whole = in_pieces(bytes(packed), processes)
+    if parts is not None:
+        assert facts(parts) == facts(whole)
+
+
+def test_more_bad_lines_than_are_explained_are_counted_over_all_pieces() -> None:
+    content = jsonl([*rows(2), *[{}] * 70, *rows(3), *[{"a": 1}] * 30])
+    parts, whole = in_pieces(content, 5)
+    assert parts is not None
+    assert facts(parts) == facts(whole)
+    assert parts.findings[-1].count == 50
+
+
+def test_of_very_many_bad_lines_in_one_piece_the_last_is_named() -> None:
+    content = jsonl([*rows(1), *[{}] * 200, *[{"a": 1}] * 200, *rows(1)])
+    parts, whole = in_pieces(content, 1)
+    assert parts is not None
+    assert facts(parts) == facts(whole)
+    assert parts.findings[-1].count == 350
+
+
+def test_a_line_longer_than_a_piece_is_still_one_line() -> None:
+    content = jsonl([rows(1)[0], request_end("x" * 100_000), rows(1)[0]])
+    parts, whole = in_pieces(content, 6)
+    assert parts is not None
+    assert facts(parts) == facts(whole)
+
+
+def test_a_gzip_file_within_a_member_does_not_mislead_the_cuts(tmp_path: Path) -> None:
+    inner = gzip.compress(b"x" * 100, mtime=0)
+    stored = gzip.compress(inner * 200, 0, mtime=0)  # level 0 stores bytes as they are
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(stored)
+    assert len(pieces.cuts(path, 4)) > 1
+    parts, _ = in_pieces(stored, 2)
+    assert parts is None
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A capture of two shards that counts as large."""
+    monkeypatch.setattr(assemble, "_LARGE", 0)
+    monkeypatch.setattr(local, "processors", lambda: 2)
+    folder = tmp_path / "capture"
+    folder.mkdir()
+    for number in range(2):
+        content = members(*(jsonl([row]) for row in rows(30)))
+        (folder / f"request-trace.{number:06d}.jsonl.gz").write_bytes(content)
+    return folder
+
+
+def test_processes_read_what_one_process_reads(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = open_capture(large)
+    monkeypatch.setattr(local, "processors", lambda: 1)
+    alone = open_capture(large)
+    monkeypatch.setattr(assemble, "_LARGE", 1 << 60)
+    small = open_capture(large)
+    assert found.requests.equals(alone.requests)
+    assert found.requests.equals(small.requests)
+    assert found.sources == alone.sources == small.sources
+    assert (found.findings, found.digest) == (small.findings, small.digest)
+
+
+def test_tables_outlive_the_folder_they_were_mapped_from(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    real = tempfile.TemporaryDirectory
+
+    def noted(**more: Any) -> Any:
+        made.append((folder := real(**more)).name)
+        return folder
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", noted)
+    found = open_capture(large)
+    assert made
+    assert not any(Path(name).exists() for name in made)
+    assert found.requests["line"].to_pylist() == [*range(1, 31)] * 2
+
+
+def test_what_a_process_could_not_do_is_done_here(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_CHILD", "import os; os.kill(os.getpid(), 9)")
+    found = open_capture(large)
+    assert (found.requests.num_rows, found.findings) == (60, ())
+
+
+def test_a_cut_shard_is_told_with_its_member_as_in_one_go(large: Path) -> None:
+    shard = large / "request-trace.000001.jsonl.gz"
+    shard.write_bytes(shard.read_bytes()[:-10])
+    (finding,) = open_capture(large).findings
+    assert "truncated inside gzip member 30" in finding.message
