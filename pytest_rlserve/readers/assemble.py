@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from pytest_rlserve import model
 from pytest_rlserve.capture import Capture, Finding, Source
-from pytest_rlserve.chains import CHAINS, chains_of
+from pytest_rlserve.chains import chains_of, joined
 from pytest_rlserve.engine import local, progress
-from pytest_rlserve.readers import READERS, pieces, shards
+from pytest_rlserve.readers import READERS, shards, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_rlserve.readers import Reader
     from pytest_rlserve.readers.discover import Found
@@ -30,13 +30,13 @@ _PACKED = 3
 _TRACE = "dynamo.request.trace.v1"
 
 
-def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Capture:
+def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: str = "local") -> Capture:
     """Read every file and put the tables together; rows of a second producer's shards are left out."""
     told = [(replace(file, settings=settings.get(reader.name, {})), reader) for file, reader in found.files]
     progress.expect(sum(file.path.stat().st_size for file, _ in told if file.path.is_file()))
     # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
     with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
-        contents = _contents(told, Path(folder))
+        contents = _contents(told, Path(folder), engine)
     traces = {content.label: content.rows for content in contents if content.format == _TRACE}
     foreign, findings = shards.inventory(traces, found.shards)
     kept = [content for content in contents if content.label not in foreign]
@@ -60,17 +60,21 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Capture
         findings=tuple(findings),
         not_read=(*found.not_read, *left_out),
         scalars=_joined("requests", kept, model.SCALARS),
-        chains=_joined("chains", kept, CHAINS),
+        chains=joined([content.tables["chains"] for content in kept if "chains" in content.tables]),
         **{name: _joined(name, kept, schema) for name, schema in model.TABLES.items() if name != "requests"},
     )
 
 
-def _contents(parts: list[tuple[File, Reader]], folder: Path) -> list[Content]:
+def _contents(parts: list[tuple[File, Reader]], folder: Path, engine: str) -> list[Content]:
     """Read every file, large traces in several processes and with their tables in `folder`."""
     traces = [file for file, reader in parts if reader.name == _TRACE]
     large = traces if sum(map(_text_size, traces)) >= _LARGE else []
     processes = local.processors()
-    done = pieces.read(large, folder, processes) if processes > 1 and large else []
+    done: Sequence[Content | None] = []
+    if engine != "local":
+        done = whole.read_on_ray(traces, engine)
+    elif processes > 1 and large:
+        done = whole.read(large, folder, processes)
     found = {content.label: content for content in done if content is not None}
     contents = []
     for number, (file, reader) in enumerate(parts):
@@ -90,9 +94,9 @@ def _text_size(file: File) -> int:
 def _read(file: File, reader: Reader) -> Content:
     assert reader.reads is not None, f"reader {reader.name} has no @read function"
     content = reader.reads(file)
-    whole = content.tables.get("requests")
-    if whole is not None and model.HASHES in whole.column_names:
-        content.tables |= {"requests": whole.drop_columns([model.HASHES]), "chains": chains_of(whole[model.HASHES])}
+    full = content.tables.get("requests")
+    if full is not None and model.HASHES in full.column_names:
+        content.tables |= {"requests": full.drop_columns([model.HASHES]), "chains": chains_of(full[model.HASHES])}
     return content
 
 

@@ -7,32 +7,30 @@ file be read again in one go, which then says what is wrong and where.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import mmap
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from isal import isal_zlib
 
-from pytest_rlserve import model
-from pytest_rlserve.engine import local
 from pytest_rlserve.readers.dynamo import Shard
-from pytest_rlserve.readers.jsonl import Content, File
+from pytest_rlserve.readers.jsonl import File
 from pytest_rlserve.readers.lines import GZIP_MAGIC, Lines, Span
 from pytest_rlserve.readers.store import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from pytest_rlserve.readers.store import Place
 
 _MEMBER = GZIP_MAGIC + b"\x08"
 _STEP = 1 << 18
+_ON_RAY = 16
+"""Pieces in all; there are about as many processors in a small cluster."""
 
 
 def cuts(path: Place, pieces: int) -> list[Span]:
@@ -76,8 +74,8 @@ class Piece:
     end: int
     last: bool
     """Nothing of the file follows."""
-    spill: str
-    """The folder for its tables."""
+    spill: str | None = None
+    """The folder for its tables; None keeps them in memory."""
 
 
 class Edges:
@@ -105,19 +103,30 @@ class Edges:
 
 
 def read_piece(task: dict[str, Any]) -> dict[str, Any]:
-    """Read one piece into Arrow files; what is returned fits into JSON.
+    """Read one piece into Arrow files; what is returned fits into JSON."""
+    return _read(Piece(**task))[0]
+
+
+def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]], pa.Table]:
+    """Read one piece; the hashes, which are most of it, are returned apart."""
+    answer, tables = _read(piece)
+    chains = tables.pop("chains")
+    return (answer, tables), chains
+
+
+def _read(piece: Piece) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+    """Read one piece.
 
     The first line of a piece may have begun in the piece before, and the last one may go on in the next: both are
     returned as text. So is the first one if it is whole, for only the piece before can tell.
     """
-    piece = Piece(**task)
-    shard = Shard(File(located(piece.path), piece.label, spill=Path(piece.spill)))
+    shard = Shard(File(located(piece.path), piece.label, spill=None if piece.spill is None else Path(piece.spill)))
     lines = Lines(shard.file.path, (piece.start, piece.end))
     edges = Edges(piece)
     lines.count = 0 if piece.start == 0 else 1
     for text in edges.inside(lines.blocks()):
         lines.count += shard.take(text, lines.count + 1)
-    shard.done()
+    tables = shard.done().tables
     return {
         "lines": lines.count,
         "head": edges.head.decode("latin-1"),
@@ -128,113 +137,4 @@ def read_piece(task: dict[str, Any]) -> dict[str, Any]:
         "last": shard.last,
         "trouble": lines.trouble,
         "digest": lines.digest,
-    }
-
-
-class Whole(Shard):
-    """A file that is put together from its pieces, in their order."""
-
-    def __init__(self, file: File) -> None:
-        """Start without any."""
-        super().__init__(replace(file, spill=None))
-        self._parts: dict[str, list[pa.Table]] = {name: [] for name in (*self.tables, "chains")}
-        self._lines = 0
-        self._open = b""
-
-    def add_piece(self, spill: Path, answer: dict[str, Any], *, first: bool) -> None:
-        """Take the answer of `read_piece` and the tables it left in `spill`."""
-        head = answer["head"].encode("latin-1")
-        self._open += head
-        if head.endswith(b"\n"):
-            self.close_line()
-        if first or head.endswith(b"\n"):
-            above = 0 if first else self._lines - 1
-            tables = {name: model.mapped(spill / f"{name}.arrow") for name in self._parts}
-            self._append(tables, answer["kinds"], above)
-            for line, why in answer["explained"]:
-                self.refuse(line + above, why)
-            if (more := answer["refused"] - len(answer["explained"])) > 0:
-                self.refuse(answer["last"][0] + above, answer["last"][1], more)
-            self._lines = answer["lines"] + above
-            self._open = answer["tail"].encode("latin-1")
-
-    def close_line(self) -> None:
-        """Read the line that lies across a cut."""
-        if self._open:
-            self._lines += 1
-            one = Shard(self.file)
-            one.take(self._open, self._lines)
-            self._append(one.done().tables, one.content.kinds, 0)
-            for line, why in one.explained:
-                self.refuse(line, why)
-            self._open = b""
-
-    def _append(self, tables: dict[str, pa.Table], kinds: dict[str, int], above: int) -> None:
-        for name, table in tables.items():
-            self._parts[name].append(_lowered(table, above))
-        for kind, rows in kinds.items():
-            self.count(kind, rows)
-
-    def content_of(self, digest: str) -> Content:
-        """Return everything, as `dynamo.read` would."""
-        self.close_line()
-        self.finish(digest, None)
-        self.content.tables = {name: pa.concat_tables(parts) for name, parts in self._parts.items()}
-        return self.content
-
-
-def _lowered(table: pa.Table, lines: int) -> pa.Table:
-    """Return the table as it is with so many lines above."""
-    if not lines or "line" not in table.column_names:
-        return table
-    place = table.schema.get_field_index("line")
-    return table.set_column(place, table.schema.field(place), pc.add(table["line"], lines))
-
-
-def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | None]:
-    """Read trace files in several processes, which leave their tables in `folder`.
-
-    Returns:
-        What each file gave, None for one that has to be read in one go.
-    """
-    share = max(sum(file.path.stat().st_size for file in files) // (2 * processes), 1)
-    pieces: list[Piece] = []
-    owned: list[range] = []
-    for file in files:
-        before, size = len(pieces), file.path.stat().st_size
-        for start, end in cuts(file.path, -(-size // share)):
-            spill = folder / f"{len(pieces):06d}"
-            spill.mkdir()
-            pieces.append(Piece(str(file.path), file.label, start, end, end == size, str(spill)))
-        owned.append(range(before, len(pieces)))
-    sizes = [piece.end - piece.start for piece in pieces]
-    with ThreadPoolExecutor(1) as beside:
-        digests = [
-            beside.submit(_digest, file.path) if len(some) > 1 else None
-            for file, some in zip(files, owned, strict=True)
-        ]
-        answers = local.run(f"{__name__}:read_piece", list(map(asdict, pieces)), sizes, processes=processes)
-    return [
-        _whole(
-            file, [(pieces[number], answers[number]) for number in numbers], None if digest is None else digest.result()
-        )
-        for file, numbers, digest in zip(files, owned, digests, strict=True)
-    ]
-
-
-def _whole(file: File, pieces: list[tuple[Piece, dict[str, Any] | None]], digest: str | None) -> Content | None:
-    whole = Whole(file)
-    for piece, answer in pieces:
-        if answer is None or answer["trouble"]:
-            return None
-        whole.add_piece(Path(piece.spill), answer, first=piece.start == 0)
-        digest = digest or answer["digest"]
-    return whole.content_of(digest or "")
-
-
-def _digest(path: Place) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_STEP):
-            digest.update(chunk)
-    return digest.hexdigest()
+    }, tables

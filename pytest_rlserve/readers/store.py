@@ -12,14 +12,12 @@ import glob
 import io
 import os
 import re
-import time
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any
 
-from pytest_rlserve.errors import UsageError
+from pytest_rlserve.readers.ranges import TRIES, Ranges, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,9 +26,6 @@ if TYPE_CHECKING:
 _URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<key>.*)")
 _AHEAD = 8 << 20
 """Bytes that one request fetches."""
-_TRIES = 4
-_PAUSE = 0.2
-"""Seconds before the second try; each further one waits twice as long."""
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -96,7 +91,7 @@ class Tree:
             system = _system(scheme)
             infos = _below(system, str(key)) or [system.get_file_info(str(key))]
         except (OSError, ValueError, ImportError) as error:
-            _refuse(f"{scheme}://{key}", "cannot be listed", error)
+            refuse(f"{scheme}://{key}", "cannot be listed", error)
         files = {PurePosixPath(one.path): one.size for one in infos if one.type == pyarrow.fs.FileType.File}
         return cls(scheme, key, system, files)
 
@@ -125,7 +120,7 @@ def _system(scheme: str) -> Any:
             endpoint_override=endpoint,
             scheme="http" if (endpoint or "").startswith("http://") else "https",
             region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES),
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
             connect_timeout=5,
             request_timeout=30,
         )
@@ -225,7 +220,7 @@ class Remote:
     def open(self, mode: str = "rb") -> IO[bytes]:
         """Open it for reading in order."""
         assert mode == "rb"
-        return io.BufferedReader(_Ranges(self), _AHEAD)
+        return io.BufferedReader(Ranges(self.tree.system, str(self.key), str(self), self.stat().st_size), _AHEAD)
 
     def read_bytes(self) -> bytes:
         """Read it whole."""
@@ -238,98 +233,6 @@ class Size:
     """What `stat` tells."""
 
     st_size: int
-
-
-class _Ranges(io.RawIOBase):
-    """An object as a stream of ranges, each asked for again where the network fails."""
-
-    def __init__(self, remote: Remote) -> None:
-        self._remote = remote
-        self._place, self._size = 0, remote.stat().st_size
-
-    @cached_property
-    def _file(self) -> Any:
-        return self._remote.tree.system.open_input_file(str(self._remote.key))
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        self._place = start + offset
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._size - self._place)
-        if wanted <= 0:
-            return 0
-        data = self._fetched(wanted)
-        buffer[: len(data)] = data
-        self._place += len(data)
-        return len(data)
-
-    def _fetched(self, wanted: int) -> bytes:
-        for attempt in range(_TRIES):
-            try:
-                data: bytes = self._file.read_at(wanted, self._place)
-            except OSError as error:
-                self.__dict__.pop("_file", None)
-                if attempt == _TRIES - 1 or _hopeless(error):
-                    _refuse(str(self._remote), f"could not be read beyond byte {self._place:,}", error)
-                time.sleep(_PAUSE * 2**attempt)
-                continue
-            if data:
-                return data
-            break
-        return _refuse(str(self._remote), f"ends at byte {self._place:,} of {self._size:,}: was it replaced?", None)
-
-
-_REASONS = {
-    "ACCESS_DENIED": "access is denied: are the credentials right, and may they list and read it?",
-    "INVALID_ACCESS_KEY_ID": "the access key is unknown: are the credentials right?",
-    "SIGNATURE_DOES_NOT_MATCH": "the secret key is wrong",
-    "NO_SUCH_BUCKET": "there is no such bucket",
-    "SLOW_DOWN": "the store asks for fewer requests, over and over",
-    "SERVICE_UNAVAILABLE": "the store is not available",
-    "NETWORK_CONNECTION": "the store cannot be reached: is AWS_ENDPOINT_URL right, and the network up?",
-}
-_LOCKED = tuple(_REASONS)[:3]
-_CODE = re.compile(r"AWS Error ([A-Z_]+)")
-_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
-
-
-def _hopeless(error: OSError) -> bool:
-    """Tell whether trying again is of no use."""
-    code = _CODE.search(str(error))
-    return isinstance(error, FileNotFoundError) or (code is not None and code[1] in _LOCKED)
-
-
-def _refuse(uri: str, what: str, error: Exception | None) -> NoReturn:
-    """Say in one line what is wrong with a store."""
-    why = "" if error is None else f": {_reason(uri, error)}"
-    raise UsageError(f"{uri} {what}{why}") from None
-
-
-def _reason(uri: str, error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "the object is not there"
-    found = _CODE.search(str(error))
-    code = found[1] if found else ""
-    if code in (*_LOCKED, "INTERNAL_FAILURE") and not _keys():
-        return "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-    return _REASONS.get(code) or str(error).splitlines()[0][:200]
-
-
-def _keys() -> bool:
-    """Tell whether anything here says who asks."""
-    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials"
-    return any(os.environ.get(name) for name in _CREDENTIALS) or Path(file).is_file()
 
 
 Place = Path | Remote

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_rlserve.chains import expand
 from pytest_rlserve.engine import local
-from pytest_rlserve.readers import assemble, dynamo, open_capture, pieces
+from pytest_rlserve.readers import assemble, dynamo, open_capture, pieces, whole
 from pytest_rlserve.readers.jsonl import Content, File
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def in_pieces(content: bytes, processes: int) -> tuple[Content | None, Content]:
         file = File(path, path.name)
         spill = Path(folder, "spill")
         spill.mkdir()
-        (parts,) = pieces.read([file], spill, processes)
+        (parts,) = whole.read([file], spill, processes)
         return parts, dynamo.read(file)
 
 
