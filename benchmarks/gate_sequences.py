@@ -23,8 +23,6 @@ from pytest_rlserve.metrics import Scope, Value, metric
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_rlserve.gate.compare import Comparison
-
 RATE = "simulated_rate"
 ALLOWED = 0.05
 POLICY = Policy(primary=RATE, gated={RATE: ALLOWED})
@@ -80,25 +78,21 @@ class Series:
             runs.append(Run(name=name, manifest=manifest, rate=rate, number=self._runs, **_EMPTY))
         return runs
 
-    def _read(self, path: Path) -> store.Baseline | None:
-        return None if self._document is None else store.Baseline(path, self._document)
+    def _stored(self) -> store.Baseline | None:
+        return None if self._document is None else store.Baseline(_FILE, self._document)
 
     def _write(self, path: Path, document: Mapping[str, Any], **_: object) -> bool:
         changed, self._document = document != self._document, document
         return changed
-
-    def judge(self, runs: Sequence[Run]) -> Comparison:
-        """Compare runs with the baseline, as the gate does."""
-        return Family(runs, POLICY, self._read(_FILE)).compare(RATE, ALLOWED)
 
     def merge(self, level: float, jobs: int, *, accept: Sequence[str] = ()) -> str:
         """Measure `jobs` jobs at a level, judge them, take them in, and return the verdict.
 
         Only what is unchanged is taken in, and what has a verdict in `accept`, for which a reason is given.
         """
-        runs = self._measured(level, jobs)
-        found = self.judge(runs)
-        with mock.patch.multiple(store, read=self._read, write=self._write):
+        runs, stored = self._measured(level, jobs), self._stored()
+        found = Family(runs, POLICY, stored).compare(RATE, ALLOWED)
+        with mock.patch.object(store, "write", self._write):
             update(
                 _FILE,
                 runs,
@@ -108,7 +102,7 @@ class Series:
                 keys=[RATE],
                 reason="accepted" if found.verdict in accept else None,
                 new_only=False,
-                replace_unreadable=False,
+                found=stored,
             )
         drifted = found.why is not None and "drift" in found.why
         return "drifted" if found.verdict == "regressed" and drifted else found.verdict

@@ -67,12 +67,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail where the verdict is inconclusive, incomplete, or lacks a baseline",
     )
     flag(
-        "--rl-engine",
-        metavar="local|ray[:ADDRESS]",
-        default="local",
-        help="where traces are read: in processes here (default), or on Ray; without an address on RAY_ADDRESS or here",
-    )
-    flag(
         "--rl-gate",
         choices=("enforce", "report"),
         default="enforce",

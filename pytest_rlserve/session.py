@@ -44,8 +44,6 @@ class Asked:
     gate: str = "enforce"
     """`report` lets regressions and missed limits xfail; broken evidence still errs."""
     selftest: bool = False
-    engine: str = "local"
-    """Where traces are read: `local`, `ray`, or `ray:` and the address of a cluster."""
 
 
 def _folders(config: pytest.Config) -> tuple[Path, Path]:
@@ -96,12 +94,8 @@ def asked(config: pytest.Config) -> Asked:
         reports = _reports(config)
         if policy and not policy.is_file():
             raise UsageError(f"there is no policy file {policy}")
-        if option.rl_engine.partition(":")[0] not in ("local", "ray") or option.rl_engine.startswith("local:"):
-            raise UsageError(f"--rl-engine={option.rl_engine}: write local, ray, or ray:ADDRESS")
         if option.rl_baseline_reason is not None and not option.rl_baseline_update:
             raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
-        if option.rl_engine.partition(":")[0] not in ("local", "ray") or option.rl_engine.startswith("local:"):
-            raise UsageError(f"--rl-engine={option.rl_engine}: write local, ray, or ray:ADDRESS")
         if option.rl_baseline_reason is not None and not option.rl_baseline_reason.strip():
             raise UsageError("--rl-baseline-reason= is empty: say why the level is accepted")
     except UsageError as error:
@@ -120,7 +114,6 @@ def asked(config: pytest.Config) -> Asked:
         suite=not option.no_rl_suite and not any("::" in arg for arg in config.args),
         gate=option.rl_gate,
         selftest=option.rl_selftest,
-        engine=option.rl_engine,
     )
 
 
@@ -199,7 +192,7 @@ class Run:
             return [load(one) for one in sorted(Path(self.folder).iterdir())]
         from pytest_rlserve.readers import open_capture
 
-        return _distinct([open_capture(path, engine=self.asked.engine) for path in self.asked.traces])
+        return _distinct([open_capture(path) for path in self.asked.traces])
 
     def marked(self, path: str) -> Gate:
         """Return the gate over the one capture that a test names by its marker, which is read once."""

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from pytest_rlserve import model
 from pytest_rlserve.chains import joined
-from pytest_rlserve.engine import cluster, local
+from pytest_rlserve.engine import local
 from pytest_rlserve.readers.dynamo import Shard
-from pytest_rlserve.readers.pieces import Piece, cuts, read_apart, read_piece
+from pytest_rlserve.readers.pieces import Piece, cuts, read_piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,29 +139,6 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
 
 def _mapped(piece: Piece, names: Sequence[str]) -> dict[str, Any]:
     return {name: model.mapped(Path(piece.spill or "") / f"{name}.arrow") for name in names}
-
-
-def read_on_ray(files: Sequence[File], engine: str) -> list[Content | None]:
-    """Read trace files on Ray, whose workers have to see them under the same names; hashes stay with the workers.
-
-    Args:
-        files: the files.
-        engine: "ray", or "ray:" and the address of a cluster.
-    """
-    address = engine.partition(":")[2] or None
-    planned = _planned(files, _ON_RAY, None)
-    pieces = [piece for some in planned for piece in some]
-    found = []
-    with ThreadPoolExecutor(1) as beside:
-        digests = _digests(beside, files, planned)
-        answers = cluster.run(read_apart, pieces, address)
-        for file, some, digest in zip(files, planned, digests, strict=True):
-            read: list[tuple[Any, Piece, Callable[[], dict[str, Any]]]] = []
-            for piece in some:
-                (answer, tables), chains = next(answers)
-                read.append((answer, piece, partial(dict, tables, chains=chains)))
-            found.append(_put_together(Whole(file), read, digest))
-    return found
 
 
 def _digests(

@@ -24,10 +24,10 @@ LOG = Path(__file__).with_name("opened.txt")
 _open = readers.open_capture
 
 
-def counted(path):
+def counted(path, **more):
     with LOG.open("a") as log:
         log.write(f"{os.getpid()} {Path(path).name}\\n")
-    return _open(path)
+    return _open(path, **more)
 
 
 readers.open_capture = counted
