@@ -296,6 +296,7 @@ def test_a_retry_joins_the_first_run_and_does_not_replace_it(
     assert rate["runs"]["current"] == 2
     assert rate["current_range"] == [pytest.approx(7.0, rel=1e-3), pytest.approx(10.0, rel=1e-3)]
     assert rate["current"] == pytest.approx((7.0 * 10.0) ** 0.5, rel=1e-3)
+    assert rate["delta"] == pytest.approx((7.0 * 10.0) ** 0.5 / rate["baseline"] - 1, abs=1e-3)
     assert rate["verdict"] in ("regressed", "inconclusive")
     assert result.ret == FAILED or outcomes(result)["inconclusive"] == 1
 
