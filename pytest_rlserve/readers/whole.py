@@ -1,4 +1,4 @@
-"""Files put together from their pieces, which several processes or Ray have read."""
+"""Files put together from their pieces, which several processes have read."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pytest_rlserve.readers.store import Place
 
 _STEP = 1 << 18
-_ON_RAY = 16
-"""Pieces in all; there are about as many processors in a small cluster."""
 
 
 class Whole(Shard):
@@ -96,7 +94,7 @@ def _lowered(table: Any, lines: int) -> Any:
     return table.set_column(place, table.schema.field(place), pc.add(table["line"], lines))
 
 
-def _planned(files: Sequence[File], pieces: int, folder: Path | None) -> list[list[Piece]]:
+def _planned(files: Sequence[File], pieces: int, folder: Path) -> list[list[Piece]]:
     """Cut files into about so many pieces in all."""
     share = max(sum(file.path.stat().st_size for file in files) // pieces, 1)
     planned: list[list[Piece]] = []
@@ -104,11 +102,9 @@ def _planned(files: Sequence[File], pieces: int, folder: Path | None) -> list[li
         size = file.path.stat().st_size
         some = []
         for start, end in cuts(file.path, -(-size // share)):
-            spill = None
-            if folder is not None:
-                spill = str(folder / f"{number:06d}-{start}")
-                Path(spill).mkdir()
-            some.append(Piece(str(file.path), file.label, start, end, end == size, spill))
+            spill = folder / f"{number:06d}-{start}"
+            spill.mkdir()
+            some.append(Piece(str(file.path), file.label, start, end, end == size, str(spill)))
         planned.append(some)
     return planned
 
