@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_rlserve.gate.decision import ALPHA, decide, holm
+from pytest_rlserve.gate.decision import ALPHA, decide, holm, shares
 from pytest_rlserve.gate.statistics import estimate, estimate_pairs
 
 if TYPE_CHECKING:
@@ -80,15 +80,15 @@ def _pairs(cell: Cell, draws: np.random.Generator) -> str:
 
 
 def _unnamed(cell: Cell, draws: np.random.Generator) -> str:
-    """Runs of one job against runs of another, under one name; `cv` between jobs, 0.5 % inside one."""
+    """Runs of one job against runs of another, neither of which has a name; `cv` between jobs, 0.5 % inside one."""
     luck = np.exp(draws.normal(0.0, cell.cv, 2)).tolist()
     old = _values(draws, cell.before, 0.005, luck[0])
     new = _values(draws, cell.after, 0.005, luck[1] * (1 - cell.loss))
-    return _verdict({"unnamed": old}, {"unnamed": new})
+    return _verdict({"unnamed/before": old}, {"unnamed/after": new})
 
 
 def _family(cell: Cell, draws: np.random.Generator) -> str:
-    """Eight correlated metrics: tell whether the primary regressed, or only some of the seven that share one error."""
+    """Eight correlated metrics share one error: tell whether the primary regressed, or only some of the other seven."""
     old, new = (_correlated(draws, count, cell.cv) for count in (cell.before, cell.after))
     found = [
         estimate(
@@ -100,10 +100,10 @@ def _family(cell: Cell, draws: np.random.Generator) -> str:
         )
         for one in range(1 + SECONDARY)
     ]
-    levels = holm({str(one): found[one].p() for one in range(1, 1 + SECONDARY)})
+    p = {str(number): one.p() for number, one in enumerate(found)}
+    levels = holm(p, shares(p, "0"))
     regressed = [
-        decide(one, better="higher", allowed=ALLOWED, linear=False, level=levels.get(str(number))).verdict
-        == "regressed"
+        decide(one, better="higher", allowed=ALLOWED, linear=False, level=levels[str(number)]).verdict == "regressed"
         for number, one in enumerate(found)
     ]
     return "primary" if regressed[0] else "secondary" if any(regressed) else "none"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pytest_rlserve.gate.statistics import Estimate, Noise, quantile, to_change, to_harm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_rlserve.metrics import Better
 
@@ -23,6 +23,8 @@ Decision = Literal["regressed", "improved", "unchanged", "inconclusive"]
 ALPHA = 0.05
 """One-sided error of every bound; a declared extra look halves it for each look."""
 POWER = 0.80
+PRIMARY_SHARE = 0.8
+"""Part of the error that is the primary's own where others are gated beside it, so that all together keep ALPHA."""
 SINGLE_JOB = 0.15
 """Change that one job may prove under an assumed noise: this, or three times the allowed one if that is more."""
 _MOST = 50
@@ -66,7 +68,7 @@ def decide(
     low = found.harm - found.bound(alpha if level is None else level)
     high = found.harm + found.bound(alpha)
     single = found.noise.origin == "assumed" and found.jobs[1] == 1
-    needed = to_harm(max(SINGLE_JOB, 3 * allowed), better, linear=False) if single and not linear else matters
+    needed = to_harm(max(SINGLE_JOB, 3 * allowed), better, linear=linear) if single else matters
     if low > 0 and found.harm >= needed:
         verdict: Decision = "regressed"
     elif high < 0 and found.harm <= -matters:
@@ -108,18 +110,27 @@ def decide_with_zero(baseline: float, current: float, better: Better) -> Result:
     return Result(verdict=verdict, baseline=baseline, current=current, delta=delta)
 
 
-def holm(p: Mapping[str, float], alpha: float = ALPHA) -> dict[str, float]:
+def holm(p: Mapping[str, float], weights: Mapping[str, float], alpha: float = ALPHA) -> dict[str, float]:
     """Return for each of several metrics the error level at which its own harm counts as sure.
 
-    Holm's step-down procedure (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian
-    Journal of Statistics 6, 1979): the smallest p is held against alpha/m, the next against alpha/(m−1), and so
-    on; from the first that fails, all keep that level. The chance of any false alarm stays below alpha.
+    Holm's step-down procedure with weights (S. Holm, A simple sequentially rejective multiple test procedure,
+    Scandinavian Journal of Statistics 6, 1979): each metric may err by its weight's share of alpha, the smallest
+    p for its weight comes first, and what it may err passes to the rest once its harm is sure; from the first
+    that is not, all keep their level. The chance of any false alarm stays below alpha.
     """
     levels: dict[str, float] = {}
-    level, rejected = alpha / max(len(p), 1), True
-    for rank, key in enumerate(sorted(p, key=lambda key: (p[key], key))):
-        if rejected:
-            level = alpha / (len(p) - rank)
-            rejected = p[key] < level
-        levels[key] = level
+    left = sorted(p, key=lambda key: (p[key] / weights[key], key))
+    sure = True
+    share = math.fsum(weights[key] for key in left)
+    for rank, key in enumerate(left):
+        levels[key] = alpha * weights[key] / share
+        sure = sure and p[key] < levels[key]
+        if sure:
+            share = math.fsum(weights[key] for key in left[rank + 1 :])
     return levels
+
+
+def shares(keys: Iterable[str], primary: str) -> dict[str, float]:
+    """Return the weight of each gated metric: the primary has most of the error, the others share the rest."""
+    rest = [key for key in keys if key != primary]
+    return {primary: PRIMARY_SHARE if rest else 1.0} | {key: (1 - PRIMARY_SHARE) / len(rest) for key in rest}

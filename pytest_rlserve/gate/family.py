@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_rlserve.gate import wording
 from pytest_rlserve.gate.attribution import EXPLAINED, explain
 from pytest_rlserve.gate.compare import Comparison, Prepared, assumed_sd, by_job, conclude, prepare
-from pytest_rlserve.gate.decision import holm
+from pytest_rlserve.gate.decision import holm, shares
 from pytest_rlserve.gate.drift import drift
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Family:
     def compare(self, key: str, allowed: float) -> Comparison:
         """Compare one metric with the baseline.
 
-        The primary metric is judged at the full error; the other gated metrics of the policy share it among
-        them, whether they were selected in this session or not. The primary is also held against the anchor.
+        All gated metrics of the policy share one error, most of it the primary's, whether they were selected in
+        this session or not. The primary is also held against the anchor.
         """
         policy, stored = self._policy, self._baseline
         prepared = self._prepare(key, allowed)
@@ -50,10 +50,11 @@ class Family:
         return self._prepared[known]
 
     def _levels(self) -> dict[str, float]:
-        """Return the error level of each gated metric but the primary."""
-        rest = {key: allowed for key, allowed in self._policy.gated.items() if key != self._policy.primary}
-        found = {key: self._prepare(key, allowed).estimate for key, allowed in rest.items()}
-        return holm({key: one.p() for key, one in found.items() if one is not None}, self._policy.alpha)
+        """Return the error level of each gated metric that could be estimated."""
+        policy = self._policy
+        prepared = {key: self._prepare(key, allowed).estimate for key, allowed in policy.gated.items()}
+        p = {key: one.p() for key, one in prepared.items() if one is not None}
+        return holm(p, shares(p, policy.primary), policy.alpha)
 
     def _anchored(self, found: Comparison, prepared: Prepared, stored: Baseline) -> Comparison:
         """Let the primary metric regress where it has drifted, however small the last step."""

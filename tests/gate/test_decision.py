@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero, holm
+from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero, holm, shares
 from pytest_rlserve.gate.statistics import Estimate, Noise, estimate
 
 DELTA = -math.log(0.95)
@@ -140,6 +140,14 @@ def test_one_job_under_an_assumed_noise_needs_15_percent_or_three_times_the_allo
         assert (result.verdict, result.single_job) == (word, True)
 
 
+def test_one_job_is_no_proof_for_a_fraction_either() -> None:
+    """Fractions are compared by differences: 15 points, or three times the allowed ones."""
+    for change, word in ((0.149, "inconclusive"), (0.151, "regressed")):
+        one = found(change, 0.01, origin="assumed", df=4.0, jobs=(2, 1))
+        result = verdict(one, allowed=0.02, linear=True)
+        assert (result.verdict, result.single_job) == (word, True)
+
+
 def test_two_jobs_or_a_measured_noise_need_no_more_than_the_allowed_change() -> None:
     for more in ({"origin": "assumed", "jobs": (2, 2)}, {"origin": "measured", "jobs": (3, 1)}):
         result = verdict(found(0.06, 0.01, df=4.0, **more))
@@ -193,8 +201,10 @@ def test_zero_is_a_value_and_has_no_percentage(
 # -- several metrics ---
 
 
-def rejected(p: list[float], alpha: float = 0.05) -> list[bool]:
-    levels = holm({str(number): one for number, one in enumerate(p)}, alpha)
+def rejected(p: list[float], weights: list[float] | None = None, alpha: float = 0.05) -> list[bool]:
+    """Tell of each p whether it is rejected; weights are even unless told otherwise."""
+    weighed = {str(number): one for number, one in enumerate(weights or [1.0] * len(p))}
+    levels = holm({str(number): one for number, one in enumerate(p)}, weighed, alpha)
     return [one < levels[str(number)] for number, one in enumerate(p)]
 
 
@@ -215,13 +225,51 @@ def test_holm_on_the_15_p_values_of_the_thrombolysis_trial() -> None:
 
 
 def test_the_levels_are_alpha_by_what_is_left_and_stop_at_the_first_that_fails() -> None:
-    levels = holm({"d": 0.9, "a": 0.001, "c": 0.04, "b": 0.01})
+    levels = holm({"d": 0.9, "a": 0.001, "c": 0.04, "b": 0.01}, dict.fromkeys("abcd", 1.0))
     assert levels == pytest.approx({"a": 0.05 / 4, "b": 0.05 / 3, "c": 0.05 / 2, "d": 0.05 / 2})
 
 
 def test_one_metric_has_the_whole_error_and_none_has_none() -> None:
-    assert holm({"only": 0.3}) == {"only": 0.05}
-    assert holm({}) == {}
+    assert holm({"only": 0.3}, shares(["only"], "only")) == {"only": 0.05}
+    assert holm({"only": 0.3}, {"only": 0.2}) == pytest.approx({"only": 0.05})
+    assert holm({}, {}) == {}
+
+
+def test_the_primary_has_four_fifths_of_the_error_until_it_is_sure_and_all_of_it_alone() -> None:
+    weights = shares(["rate", "a", "b"], "rate")
+    assert weights == pytest.approx({"rate": 0.8, "a": 0.1, "b": 0.1})
+    assert holm({"rate": 0.3, "a": 0.2, "b": 0.1}, weights) == pytest.approx({"rate": 0.04, "a": 0.005, "b": 0.005})
+    assert holm({"rate": 0.03, "a": 0.2, "b": 0.1}, weights) == pytest.approx({"rate": 0.04, "a": 0.025, "b": 0.025})
+    assert holm({"rate": 0.3, "a": 0.001, "b": 0.002}, weights)["rate"] == pytest.approx(0.05)
+    assert holm({"a": 0.3}, shares(["a"], "rate")) == pytest.approx({"a": 0.05})
+
+
+def test_all_gated_metrics_together_may_err_as_often_as_one() -> None:
+    """By the union bound: the levels of metrics of which none is sure add up to the error."""
+    for count in (1, 2, 8):
+        keys = [f"m{number}" for number in range(count)]
+        levels = holm(dict.fromkeys(keys, 0.9), shares(keys, "m0"))
+        assert sum(levels.values()) == pytest.approx(0.05)
+
+
+_PS = st.lists(st.tuples(st.floats(0.0, 0.2), st.sampled_from([0.05, 0.1, 0.3, 0.8])), min_size=1, max_size=5)
+
+
+@given(_PS)
+def test_weighted_holm_is_the_closed_test_of_weighted_bonferroni(drawn: list[tuple[float, float]]) -> None:
+    """R. Marcus, E. Peritz and K. R. Gabriel (Biometrika 63, 1976): reject what every set that holds it rejects."""
+    p, weights = [one for one, _ in drawn], [one for _, one in drawn]
+    near = [abs(one * total - 0.05 * w) for one, w in drawn for total in sums(weights)]
+    assume(min(near) > 1e-9)
+    sets = [s for size in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), size)]
+    refused = [s for s in sets if any(p[k] < 0.05 * weights[k] / sum(weights[j] for j in s) for k in s)]
+    by_definition = [all(s in refused for s in sets if k in s) for k in range(len(p))]
+    assert rejected(p, weights) == by_definition
+
+
+def sums(values: list[float]) -> list[float]:
+    some = (c for size in range(1, len(values) + 1) for c in itertools.combinations(values, size))
+    return [sum(one) for one in some]
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8))
