@@ -6,23 +6,21 @@ beside and renamed over, so that a reader sees the old one or the new one, whole
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import itertools
 import json
 import math
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import schema
 from pytest_rlserve.errors import BaselineError, UsageError
+from pytest_rlserve.gate.atomic import alone_in, replace, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import EllipsisType
 
     from pytest_rlserve.capture import Capture
@@ -143,6 +141,9 @@ def read(path: Path) -> Baseline | None:
         document = json.loads(data, object_pairs_hook=_once, parse_constant=_refuse)
     except ValueError as error:
         raise _unreadable(path, f"it is not whole JSON: {error}") from None
+    version = document.get("schema") if isinstance(document, dict) else None
+    if isinstance(version, str) and version != FORMAT:
+        raise _unreadable(path, f"it is written as {version[:40]!r}, and this version reads {FORMAT!r}")
     reasons = schema.problems(FORMAT, document)
     if reasons:
         raise _unreadable(path, "; ".join(reasons[:3]))
@@ -191,45 +192,19 @@ def write(path: Path, document: Mapping[str, Any], *, over: Baseline | EllipsisT
     assert not reasons, reasons
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone_in(path.parent) as folder:
+        with alone_in(path.parent) as (folder, alone):
+            if alone:
+                sweep(path)
             there = path.read_bytes() if path.exists() else None
             if there == new:
                 return False
             if over is not ... and there != (None if over is None else _text(over.document).encode()):
                 raise _changed(path)
-            _replace(path, new)
+            replace(path, new)
             os.fsync(folder)
     except OSError as error:
         raise BaselineError(f"baseline {path} cannot be written: {error.strerror or error}") from None
     return True
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[int]:
-    """Keep other updates out of a folder for a while; where the file system knows no locks, it keeps out nobody."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write beside and rename over, so that a reader sees the old file or the new one."""
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, path.stat().st_mode if path.exists() else 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-        raise
 
 
 def _changed(path: Path) -> BaselineError:

@@ -155,8 +155,13 @@ BROKEN = {
     "infinity": (text("-Infinity"), "-Infinity is not a finite number"),
     "number beyond all bounds": (text("1e999"), "is inf"),
     "key twice": (twice(), "a key stands twice"),
-    "other version": (changed(schema="rlserve.baseline.v2"), "schema"),
-    "another kind of file": (b'{"schema": "rlserve.report.v1"}\n', "is missing"),
+    "other version": (
+        changed(schema="rlserve.baseline.v2"),
+        "written as 'rlserve.baseline.v2', and this version reads 'rlserve.baseline.v1'",
+    ),
+    "another version of another shape": (b'{"schema": "rlserve.baseline.v3", "runs": []}\n', "'rlserve.baseline.v3'"),
+    "another kind of file": (b'{"schema": "rlserve.report.v1"}\n', "written as 'rlserve.report.v1'"),
+    "no version": (b'{"levels": []}\n', "is missing"),
     "no levels": (changed(levels=[]), "levels"),
     "unknown key": (changed(note="mine"), "note"),
     "list": (b"[1, 2]\n", "object"),
@@ -280,6 +285,14 @@ def test_litter_of_a_killed_writer_is_no_baseline(path: Path) -> None:
     (path.parent / ".s.k3j2h1.tmp").write_bytes(text())
     assert store.read(path) is None
     assert store.write(path, document(THREE))
+
+
+def test_litter_of_a_killed_writer_goes_with_the_next_write_and_nothing_else_does(path: Path) -> None:
+    path.parent.mkdir()
+    for name in (".s.k3j2h1.tmp", ".t.k3j2h1.tmp", "s.tmp", ".s.json.swp"):
+        (path.parent / name).write_bytes(b"half")
+    assert store.write(path, document(THREE))
+    assert sorted(one.name for one in path.parent.iterdir()) == [".s.json.swp", ".t.k3j2h1.tmp", "s.json", "s.tmp"]
 
 
 # -- two writers ------------------------------------------------------------------------------------------------------
