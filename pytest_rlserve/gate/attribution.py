@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
-from pytest_rlserve.gate.compare import job_of
+from pytest_rlserve.gate.identity import job_names
 from pytest_rlserve.joins import join
 from pytest_rlserve.metrics import measuring
 from pytest_rlserve.metrics.residence import STAGES
@@ -91,10 +91,10 @@ def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Ca
 
 def _measured(captures: Sequence[Capture], key: str, scope: Scope) -> dict[str, list[float]]:
     jobs: dict[str, list[float]] = {}
-    for capture in captures:
+    for capture, job in zip(captures, job_names(captures), strict=True):
         value = measuring.measure(capture, key, scope).value
         if value is not None:
-            jobs.setdefault(job_of(capture), []).append(value)
+            jobs.setdefault(job, []).append(value)
     return jobs
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_rlserve.gate import statistics, wording
 from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero
-from pytest_rlserve.gate.identity import changed_factors, not_comparable
+from pytest_rlserve.gate.doubts import doubts
+from pytest_rlserve.gate.identity import job_names, not_comparable
 from pytest_rlserve.metrics import measuring
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 ComparisonVerdict = Literal[
     "unchanged", "improved", "regressed", "inconclusive", "no_baseline", "not_comparable", "invalid", "waived"
 ]
-SUSPICIOUS = 0.30
 _ASSUMED_SD = {"p95": 0.06, "p99": 0.10}
 _ASSUMED_SD_OF_RATE = 0.03
 _ASSUMED_SD_OF_FRACTION = 0.02
@@ -84,11 +84,6 @@ def value_range(runs: Sequence[tuple[str, float]]) -> list[float] | None:
     return [min(values), max(values)] if values else None
 
 
-def job_of(capture: Capture) -> str:
-    """Return the job of a capture; captures that name none count as one job."""
-    return capture.manifest.job or "unnamed"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """A comparison up to its estimate. `comparison` is final where there is nothing to estimate."""
@@ -117,7 +112,8 @@ def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Bas
     """
     measured = [measuring.measure(capture, key, scope) for capture in captures]
     first = measured[0]
-    runs = tuple((job_of(c), m.value) for c, m in zip(captures, measured, strict=True) if m.value is not None)
+    jobs = job_names(captures)
+    runs = tuple((job, m.value) for job, m in zip(jobs, measured, strict=True) if m.value is not None)
     known = Comparison(
         metric=first.name,
         verdict="inconclusive",
@@ -193,9 +189,7 @@ def conclude(
             level=level,
         )
     assert result is not None
-    known = replace(
-        known, result=result, verdict=result.verdict, causes=causes, why=_doubts(baseline, captures, result)
-    )
+    known = replace(known, result=result, verdict=result.verdict, causes=causes, why=doubts(baseline, captures, result))
     return replace(known, message=wording.compared(known, result, baseline.path.name))
 
 
@@ -223,22 +217,3 @@ def assumed_sd(key: str, unit: str) -> float:
     if unit == "fraction":
         return _ASSUMED_SD_OF_FRACTION
     return _ASSUMED_SD.get(key.partition(".")[2], _ASSUMED_SD_OF_RATE)
-
-
-def _doubts(baseline: Baseline, captures: Sequence[Capture], result: Result) -> str | None:
-    """Say what a reader should know before believing the verdict."""
-    notes = []
-    factors = changed_factors(baseline, captures)
-    if len(factors) > 1:
-        notes.append(f"{len(factors)} factors differ at once, so the cause is unclear: {'; '.join(factors)}")
-    elif factors:
-        notes.append(f"factor under test: {factors[0]}")
-    stored = {run["capture"] for run in baseline.runs}
-    again = [capture.name for capture in captures if capture.digest in stored]
-    if again:
-        notes.append(f"{', '.join(again)} is itself one of the baseline's runs")
-    if result.single_job and result.verdict == "regressed":
-        notes.append("single-job evidence under an assumed noise")
-    if result.verdict == "improved" and result.delta is not None and abs(result.delta) > SUSPICIOUS:
-        notes.append("suspiciously large: look for stale reuse or lost work before believing it")
-    return "; ".join(notes) or None

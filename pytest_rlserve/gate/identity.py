@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from pytest_rlserve.gate.baseline import Baseline
 
 
+def job_names(captures: Sequence[Capture]) -> list[str]:
+    """Return the job of each capture, as the unit of comparison.
+
+    Captures given together without a job count as one, and as another one than those of any other session: nobody
+    has said that they shared a machine, so their spread is not that of one job.
+    """
+    nameless = [capture.digest for capture in captures if not capture.manifest.job]
+    own = f"unnamed/{min(nameless).removeprefix('sha256:')[:12]}" if nameless else ""
+    return [capture.manifest.job or own for capture in captures]
+
+
 def identity_of(capture: Capture) -> dict[str, Any]:
     """Return what the manifest declares, completed by what the trace itself shows."""
     shown: dict[str, Any] = {}
@@ -56,11 +67,3 @@ def mixed_captures(captures: Sequence[Capture]) -> str:
             text = found[0].replace("baseline", first.name).replace("current", capture.name)
             return text
     return ""
-
-
-def changed_factors(baseline: Baseline, captures: Sequence[Capture]) -> list[str]:
-    """List the factors under test that differ from the baseline's; more than one makes the cause unclear."""
-    found = [
-        line for capture in captures for line in differences(baseline.document["factors"], capture.manifest.factors)
-    ]
-    return list(dict.fromkeys(found))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.gate import baseline as store
-from pytest_rlserve.gate.compare import job_of
-from pytest_rlserve.gate.identity import identity_of
+from pytest_rlserve.gate.identity import identity_of, job_names
 from pytest_rlserve.gate.levels import append, change_of, complete, first_level, known, open_level, unique
 from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.gate.workload import workload_of
@@ -65,7 +64,8 @@ def update(
     Raises:
         BaselineError: another run has changed the file meanwhile, or it cannot be written.
     """
-    runs = unique([_run(capture, keys, scope) for capture in captures])
+    jobs = job_names(captures)
+    runs = unique([_run(capture, job, keys, scope) for capture, job in zip(captures, jobs, strict=True)])
     if found is None:
         store.write(path, _fresh(captures, series, runs, keys, scope), over=... if unreadable else None)
         replaced = ""
@@ -117,13 +117,13 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def _run(capture: Capture, keys: Iterable[str], scope: Scope) -> dict[str, Any]:
+def _run(capture: Capture, job: str, keys: Iterable[str], scope: Scope) -> dict[str, Any]:
     measured = [measuring.measure(capture, key, scope) for key in keys]
     manifest = capture.manifest
     return {
         "capture": capture.digest,
         "name": capture.name,
-        "job": job_of(capture),
+        "job": job,
         **({"pair": manifest.pair} if manifest.pair else {}),
         "commit": manifest.commit,
         "captured_at": manifest.captured_at,

@@ -83,6 +83,14 @@ def workload_differences(baseline: Mapping[str, Any] | None, current: Mapping[st
     return found
 
 
+def unseen(baseline: Mapping[str, Any] | None, captures: Sequence[Capture]) -> str:
+    """Say which side does not show its workload although the other does; an empty string if both are alike."""
+    current = workload_of(captures)
+    if bool(baseline) == bool(current):
+        return ""
+    return f"the {'current runs do' if baseline else 'baseline does'} not show it"
+
+
 def _overlap(some: set[int], others: set[int]) -> float:
     """Estimate the share of the smaller set that is in the other one, by the smallest hashes of both."""
     bound = min(max(side) if len(side) == _KEPT else 2**64 for side in (some, others))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gate.series import recorded
-from pytest_rlserve.gate.identity import changed_factors, differences, identity_of
+from pytest_rlserve.gate.identity import differences, identity_of
 from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
@@ -103,41 +103,6 @@ def test_another_definition_is_refused_with_the_part_that_changed(series: Series
     assert rate.verdict == "not_comparable"
     assert f"phase of {RATE}: baseline 'whole trainer steps" in rate.message
     assert "less the first 1 steps" in rate.message
-
-
-# -- factors --------------------------------------------------------------------------------------------------------
-
-
-def test_one_factor_may_differ_and_is_named(series: Series, measured: Measured) -> None:
-    series.take(measured(factors={"router": "kv", "workers": 4}))
-    found = compared(series, measured(factors={"router": "round-robin", "workers": 4}))
-    assert found.verdict != "not_comparable"
-    assert found.why is not None
-    assert found.why.startswith("factor under test: router: baseline 'kv', current 'round-robin'")
-
-
-def test_more_than_one_factor_makes_the_cause_unclear(series: Series, measured: Measured) -> None:
-    series.take(measured(factors={"router": "kv", "workers": 4}))
-    found = compared(series, measured(factors={"router": "round-robin", "workers": 2}))
-    assert found.why is not None
-    assert found.why.startswith("2 factors differ at once, so the cause is unclear: ")
-    assert "router" in found.why and "workers: baseline 4, current 2" in found.why
-
-
-def test_the_same_factors_are_not_mentioned(series: Series, measured: Measured) -> None:
-    series.take(measured(factors={"router": "kv"}))
-    found = compared(series, measured(factors={"router": "kv"}))
-    assert found.why is None or "factor" not in found.why
-
-
-def test_a_factor_that_several_captures_share_is_listed_once(series: Series, measured: Measured) -> None:
-    series.take(measured(factors={"router": "kv"}))
-    stored = series.gate().baseline()
-    assert stored is not None
-    other = {"factors": {"router": "random"}}
-    assert changed_factors(stored, [measured(**other), measured(**other)]) == [
-        "router: baseline 'kv', current 'random'"
-    ]
 
 
 # -- recorded captures ------------------------------------------------------------------------------------------------

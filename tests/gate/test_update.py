@@ -36,6 +36,35 @@ def started(series: Series, measured: Measured) -> Series:
     return series
 
 
+# -- jobs without a name ---
+
+
+def test_captures_given_together_without_a_job_count_as_one(series: Series, measured: Measured) -> None:
+    series.take(*(measured(rate, job=None) for rate in (10.0, 10.1, 9.9)))
+    (job,) = {run["job"] for run in series.document["levels"][0]["runs"]}
+    assert job.startswith("unnamed/")
+
+
+def test_a_nameless_job_is_none_that_the_baseline_knows(series: Series, measured: Measured) -> None:
+    """The spread inside one job says nothing of another day's: its noise is assumed, and one job proves little."""
+    series.take(*(measured(rate, job=None) for rate in (10.0, 10.01, 9.99)))
+    found = series.gate(*(measured(rate, job=None) for rate in (9.4, 9.41, 9.39))).comparison(RATE, 0.05)
+    assert found.result is not None and found.result.noise is not None
+    assert (found.verdict, found.result.noise.origin) == ("inconclusive", "assumed")
+    named = series.gate(*(measured(rate, job="a") for rate in (9.4, 9.41))).comparison(RATE, 0.05)
+    assert named.result is not None and named.result.noise is not None
+    assert named.result.noise.origin == "assumed"
+
+
+def test_three_nameless_sessions_measure_the_noise_between_jobs(series: Series, measured: Measured) -> None:
+    for rate in (10.0, 10.1, 9.9):
+        series.take(measured(rate, job=None), reason="another day")
+    found = series.gate(measured(9.95, job=None)).comparison(RATE, 0.05)
+    assert found.result is not None and found.result.noise is not None
+    assert found.result.noise.origin == "measured"
+    assert len({run["job"] for run in series.document["levels"][-1]["runs"]}) == 3
+
+
 # -- silently ---
 
 
