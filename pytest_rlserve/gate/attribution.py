@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
 from pytest_rlserve.gate.identity import job_names
-from pytest_rlserve.joins import join
+from pytest_rlserve.gate.place import place_of
 from pytest_rlserve.metrics import measuring
 from pytest_rlserve.metrics.residence import STAGES
 
@@ -28,8 +27,6 @@ _FACTORS = {
 }
 """Factor → its metric, and the sign of its logarithm in that of the rate."""
 EXPLAINED = "accepted_trajectory_throughput"
-_COLUMNS = {"queue": "prefill_wait_time_ms", "prefill": "prefill_time_ms"}
-_STANDS_OUT = 1.25
 _WORTH_SHARING = 0.005
 """Smaller changes are noise, and shares of noise mean nothing."""
 
@@ -85,8 +82,10 @@ def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Ca
         factors.append(Cause(name, math.expm1(after - before), sign * (after - before)))
     residence = next(factor for factor in factors if factor.name == "residence")
     stages = _stages(baseline, captures, scope, residence)
-    largest = max(stages, key=lambda one: abs(one.change)).name if stages else ""
-    return Causes(tuple(factors), tuple(stages), _place(captures, largest))
+    largest = max(stages, key=lambda one: abs(one.change)) if stages else None
+    grown = largest is not None and largest.change > 0
+    place = place_of(baseline, captures, largest.name, scope) if largest and grown else ""
+    return Causes(tuple(factors), tuple(stages), f", most {place}" if place else "")
 
 
 def _measured(captures: Sequence[Capture], key: str, scope: Scope) -> dict[str, list[float]]:
@@ -124,24 +123,3 @@ def _stages(baseline: Baseline, captures: Sequence[Capture], scope: Scope, resid
         Cause(name, seconds / whole, residence.contribution * seconds / total if total else 0.0)
         for name, seconds in moved.items()
     ]
-
-
-def _place(captures: Sequence[Capture], stage: str) -> str:
-    """Name the worker whose mean time in a stage stands out from all workers', if one does."""
-    column = _COLUMNS.get(stage)
-    times: dict[int, list[float]] = defaultdict(list)
-    for capture in captures:
-        names = ["decode_worker_id", "prefill_time_ms", "prefill_wait_time_ms", "ttft_ms", "total_time_ms"]
-        rows = capture.requests.select(names).to_pylist()
-        for number, owner in capture.derive(join).owners.items():
-            row = rows[number]
-            if owner.outcome == "completed" and row["decode_worker_id"] is not None:
-                spent = row[column] if column else (row["total_time_ms"] or 0.0) - (row["ttft_ms"] or 0.0)
-                if spent is not None and stage in ("queue", "prefill", "decode"):
-                    times[row["decode_worker_id"]].append(spent)
-    if len(times) < 2:
-        return ""
-    means = {worker: _mean(spent) for worker, spent in times.items()}
-    worst = max(means, key=lambda worker: means[worker])
-    fleet = _mean(one for spent in times.values() for one in spent)
-    return f", most on worker {worst:x}" if means[worst] > _STANDS_OUT * fleet else ""
