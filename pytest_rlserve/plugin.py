@@ -99,8 +99,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rlserve: set on every test that judges a capture")
     config.addinivalue_line("markers", "rl_trace(path): the capture of this test, relative to its file")
     if not _wanted(config):
-        if config.option.rl_baseline_update or config.option.rl_baseline_update_new:
-            raise pytest.UsageError("rlserve: there is no capture to take into the baseline: pass --rl-trace=PATH")
+        typed = [arg.partition("=")[0] for arg in map(str, config.invocation_params.args) if arg.startswith("--rl-")]
+        if typed:
+            raise pytest.UsageError(f"rlserve: {', '.join(typed)} without a capture to judge: pass --rl-trace=PATH")
         return
     from pytest_rlserve.controller import Controller
     from pytest_rlserve.session import RUN, Run, asked

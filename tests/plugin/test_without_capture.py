@@ -106,13 +106,33 @@ def printed(result: pytest.RunResult) -> list[str]:
     return [line for line in lines if not line.startswith("plugins:")]
 
 
-@pytest.mark.parametrize("flag", ["--rl-baseline-update", "--rl-baseline-update-new"])
-def test_there_is_nothing_to_take_into_the_baseline(run: Run, flag: str) -> None:
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--rl-baseline-update",
+        "--rl-baseline-update-new",
+        "--rl-strict",
+        "--rl-selftest",
+        "--rl-report=json:report.json",
+        "--rl-policy=rlserve.toml",
+        "--rl-gate=report",
+    ],
+)
+def test_a_flag_that_needs_a_capture_is_wrong_use_without_one(run: Run, pytester: pytest.Pytester, flag: str) -> None:
+    """A forgotten --rl-trace must not leave a run green that was asked to be strict, or without its report."""
+    pytester.makepyfile("def test_good(): pass")
     result = run(flag)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert error_lines(result) == [
-        "ERROR: rlserve: there is no capture to take into the baseline: pass --rl-trace=PATH"
-    ]
+    typed = flag.partition("=")[0]
+    assert error_lines(result) == [f"ERROR: rlserve: {typed} without a capture to judge: pass --rl-trace=PATH"]
+
+
+def test_standing_settings_need_no_capture(run: Run, pytester: pytest.Pytester) -> None:
+    """What the configuration says for all runs is for those that judge one."""
+    pytester.makepyfile("def test_good(): pass")
+    pytester.makeini("[pytest]\nrl_strict = true\nrl_report = json:report.json\naddopts = --rl-gate=report\n")
+    result = run()
+    assert result.ret == pytest.ExitCode.OK
 
 
 def test_the_markers_are_registered(run: Run, pytester: pytest.Pytester) -> None:
