@@ -16,10 +16,14 @@ from pytest_rlserve.gate.judgement import Update
 from pytest_rlserve.gate.perturb import PERTURBATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.gate.items import Kind
     from pytest_rlserve.gate.verdicts import Gate
 
+UNDAMAGED = "the captures as they are"
+"""Said of an item that fails already, so that no damage shows anything of it."""
 _FIRED = ("regressed", "failed", "invalid", "waived")
 
 
@@ -42,13 +46,14 @@ class Trial:
 
 def selftest(gate: Gate) -> list[Trial]:
     """Try every item of a gate on damaged copies of its captures."""
-    damaged = {
+    damaged = {UNDAMAGED: _copy(gate, gate.captures)}
+    damaged |= {
         name: _copy(gate, [perturb(capture) for capture in gate.captures]) for name, perturb in PERTURBATIONS.items()
     }
     return [_try(damaged, kind, name) for kind, name in items(gate.policy)]
 
 
-def _copy(gate: Gate, captures: list[Capture]) -> Gate:
+def _copy(gate: Gate, captures: Sequence[Capture]) -> Gate:
     return dataclasses.replace(gate, captures=captures, update=Update(), _results={}, _baseline=[], _family=None)
 
 

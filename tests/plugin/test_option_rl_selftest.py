@@ -49,3 +49,10 @@ def test_it_leaves_verdicts_and_reports_as_they_are(
     result = run("--rl-trace=run-1", "--rl-report=json:with.json", "--rl-selftest")
     assert outcomes(result) == {"passed": ALL - 1, "failed": 1}
     assert (pytester.path / "with.json").read_bytes() == (pytester.path / "without.json").read_bytes()
+
+
+def test_an_item_that_fails_already_is_not_credited_to_a_damage(run: Run, capture: Write, three_runs: Path) -> None:
+    capture("run-1", rate=8.0)
+    result = run("--rl-trace=run-1", "--rl-selftest")
+    result.stdout.fnmatch_lines(["metrics::accepted_trajectory_throughput * the captures as they are"])
+    assert not any("the captures as they are" in line for line in result.outlines if "update_downtime" in line)
