@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gate.series import recorded
-from pytest_rlserve.gate.workload import workload_differences, workload_of
+from pytest_rlserve.gate import baseline as store
+from pytest_rlserve.gate.workload import unseen, workload_differences, workload_of
 from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
+    from gate.series import Series
     from pytest_rlserve.capture import Capture
 
     Measured = Callable[..., Capture]
@@ -167,3 +169,23 @@ def test_recorded_captures_of_other_or_less_work_are_told_apart_by_measurement_a
     first, other = (workload_of([open_capture(recorded()[one])]) for one in ("baseline_kv_1", name))
     found = workload_differences(first, other)
     assert found and all(line.startswith("workload: ") for line in found)
+
+
+def test_traffic_that_one_side_alone_shows_is_said_to_be_unmeasured(measured: Measured) -> None:
+    shown = measured()
+    hidden = shown.replace(requests=shown.requests.slice(0, 0))
+    stored = workload_of([shown])
+    assert stored is not None
+    assert unseen(stored, [shown]) == unseen(None, [hidden]) == ""
+    assert unseen(stored, [hidden]) == "the current runs do not show it"
+    assert unseen(None, [shown]) == "the baseline does not show it"
+
+
+def test_the_note_stands_beside_the_verdict(series: Series, measured: Measured) -> None:
+    shown = measured()
+    series.take(shown)
+    document = series.document
+    del document["workload"]
+    store.write(series.path, document)
+    found = series.gate(measured(job="job-b")).comparison("accepted_trajectory_throughput", 0.05)
+    assert found.why == "whether it is the same traffic was not measured: the baseline does not show it"
