@@ -115,15 +115,17 @@ def expand(chains: pa.Table) -> pa.ChunkedArray:
     sizes = shared + pc.fill_null(pc.list_value_length(chains["own"]), 0).to_numpy()
     edges = np.concatenate([[0], np.cumsum(sizes)])
     flat = np.empty(int(edges[-1]), dtype=np.uint64)
+    places, links = edges.tolist(), zip(back.tolist(), shared.tolist(), strict=True)  # plain numbers are quicker
     row = 0
     for own in chains["own"].chunks:
-        values, bounds = np.asarray(own.values), own.offsets.to_pylist()
-        for begin, end in itertools.pairwise(bounds):
-            start, middle, stop = edges[row], edges[row] + shared[row], edges[row + 1]
-            if middle > start:
-                source = edges[row - back[row]]
-                flat[start:middle] = flat[source : source + shared[row]]
-            flat[middle:stop] = values[begin:end]
+        values = np.asarray(own.values)
+        for begin, end in itertools.pairwise(own.offsets.to_pylist()):
+            above, common = next(links)
+            start = places[row]
+            if common:
+                source = places[row - above]
+                flat[start : start + common] = flat[source : source + common]
+            flat[start + common : places[row + 1]] = values[begin:end]
             row += 1
     missing = pc.is_null(chains["own"]).combine_chunks()
     cuts = np.searchsorted(edges, np.arange(_LARGEST, edges[-1] + 1, _LARGEST), side="right") - 1

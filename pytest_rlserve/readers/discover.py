@@ -157,7 +157,9 @@ def _reader_of(file: File) -> Reader | str:
 
 def _first_lines(path: Place, start: bytes) -> Iterator[bytes]:
     if path.name.endswith(_ROW_LIKE):
-        yield from (line for _, line in Lines(path, counted=False))
+        # The start nearly always holds a row; the whole file has one if any does.
+        for span in ((0, len(start)), None):
+            yield from (line for _, line in Lines(path, span, counted=False))
     elif start.startswith(b"{"):
         # Logs hold rows too, and a document may stand on one line; of such files the start must suffice.
         yield start.partition(b"\n")[0]

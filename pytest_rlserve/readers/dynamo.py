@@ -9,6 +9,8 @@ rollout is the session.
 
 from __future__ import annotations
 
+import gc
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.readers import Head, reader
@@ -20,7 +22,7 @@ from pytest_rlserve.readers.lines import Lines, split, stripped
 from pytest_rlserve.readers.rows import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pytest_rlserve.readers.dynamo_shapes import Columns
 
@@ -48,10 +50,23 @@ def read(file: File) -> Content:
     """Read one shard into requests, payloads and tools."""
     shard = Shard(file)
     lines = Lines(file.path)
-    for text in lines.blocks():
-        lines.count += shard.take(text, lines.count + 1)
+    with uncollected():
+        for text in lines.blocks():
+            lines.count += shard.take(text, lines.count + 1)
     shard.finish(lines.digest, lines.trouble)
     return shard.done()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector away: rows make many objects and no cycles."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 class Shard(RowReader):

@@ -94,31 +94,33 @@ class Prompts:
     ) -> list[bytes]:
         """Note in `found` how the rows are linked, and return the digits that no earlier prompt has."""
         pieces: list[bytes] = []
+        backs, shares, sizes = found.back, found.shared, found.sizes
         recent, earlier = self._recent, self._earlier
         for row, (span, (session, parent)) in enumerate(rows, first):
-            back = shared = 0
-            new: int | None = None
-            if span is not None:
-                begin, end = span
-                digits = text[begin : text.rfind(b",", begin, end) + 1]
-                known = recent.get(session) or earlier.get(session) or recent.get(parent) or earlier.get(parent)
-                if known and digits.startswith(known[0]):
-                    begin, shared, back = begin + len(known[0]), known[1], row - known[2]
-                piece = text[begin:end]
-                new = piece.count(b",") + 1 if piece else 0
-                if piece:
-                    pieces.append(piece)
-                elif shared:
-                    raise Doubt  # nothing after a comma
-                if digits:
-                    prompt = digits, shared + new - 1, row
-                    for name in (session,) if known else (session, parent):
-                        if name is not None:
-                            recent[name] = prompt
-                            self._size += len(digits)
-            found.back.append(back)
-            found.shared.append(shared)
-            found.sizes.append(new)
+            if span is None:
+                backs.append(0)
+                shares.append(0)
+                sizes.append(None)
+                continue
+            begin, end = span
+            back = shared = new = 0
+            digits = text[begin : text.rfind(b",", begin, end) + 1]
+            known = recent.get(session) or earlier.get(session) or recent.get(parent) or earlier.get(parent)
+            if known and digits.startswith(known[0]):
+                begin, shared, back = begin + len(known[0]), known[1], row - known[2]
+            if piece := text[begin:end]:
+                pieces.append(piece)
+                new = piece.count(b",") + 1
+            elif shared:
+                raise Doubt  # nothing after a comma
+            if digits and session is not None:
+                recent[session] = digits, shared + new - 1, row
+                self._size += len(digits)
+            if digits and known is None and parent is not None:
+                recent[parent] = digits, shared + new - 1, row
+            backs.append(back)
+            shares.append(shared)
+            sizes.append(new)
         if self._size > _REMEMBERED:
             self._recent, self._earlier, self._size = {}, recent, 0
         return pieces

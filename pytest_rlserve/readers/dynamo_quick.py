@@ -141,10 +141,10 @@ def _originals(text: bytes, places: Sequence[int], count: int) -> list[tuple[int
 def _keys(text: bytes) -> int:
     """Count what looks like the keys of objects; more than there are if strings hold escaped quotes and colons."""
     signs = np.frombuffer(text, dtype=np.uint8)
-    before = signs[:-1][signs[1:] == _COLON]
-    if (before <= _SPACE).any():
+    before, colons = signs[:-1], signs[1:] == _COLON
+    if np.count_nonzero(colons & (before <= _SPACE)):
         raise Doubt  # a key may stand apart from its colon
-    return int(np.count_nonzero(before == _QUOTE))
+    return int(np.count_nonzero(colons & (before == _QUOTE)))
 
 
 def _given(*parts: shapes.Columns) -> int:

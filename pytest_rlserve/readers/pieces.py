@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from isal import isal_zlib
 
-from pytest_rlserve.readers.dynamo import Shard
+from pytest_rlserve.readers.dynamo import Shard, uncollected
 from pytest_rlserve.readers.jsonl import File
 from pytest_rlserve.readers.lines import GZIP_MAGIC, Lines, Span
 from pytest_rlserve.readers.store import located
@@ -122,8 +122,9 @@ def _read(piece: Piece) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     lines = Lines(shard.file.path, (piece.start, piece.end))
     edges = Edges(piece)
     lines.count = 0 if piece.start == 0 else 1
-    for text in edges.inside(lines.blocks()):
-        lines.count += shard.take(text, lines.count + 1)
+    with uncollected():
+        for text in edges.inside(lines.blocks()):
+            lines.count += shard.take(text, lines.count + 1)
     tables = shard.done().tables
     return {
         "lines": lines.count,
