@@ -101,5 +101,5 @@ def serving_workers(capture: Capture) -> int:
     known = capture.derive(fleet)
     ids: set[int] = set()
     for name in ("prefill_worker_id", "decode_worker_id"):
-        ids.update(capture.requests[name].drop_null().unique().to_pylist())
+        ids.update(capture.scalars[name].drop_null().unique().to_pylist())
     return len({known.origin(str(worker)) for worker in ids})

@@ -31,7 +31,7 @@ class Missed:
 def served_by(capture: Capture) -> dict[str, list[tuple[float, int]]]:
     """Return for each worker when it received which row, in order; ask through ``capture.derive(served_by)``."""
     served: dict[str, list[tuple[float, int]]] = {}
-    rows = capture.requests.select(["decode_worker_id", "received_at"]).to_pylist()
+    rows = capture.scalars.select(["decode_worker_id", "received_at"]).to_pylist()
     for number, row in enumerate(rows):
         if row["decode_worker_id"] is not None and row["received_at"] is not None:
             served.setdefault(str(row["decode_worker_id"]), []).append((row["received_at"], number))

@@ -44,8 +44,8 @@ class Cached:
 
 def cached(capture: Capture) -> Cached:
     """Return the cached tokens of each row; ask for it through ``capture.derive(cached)``."""
-    said = np.asarray(pc.fill_null(capture.requests["cached_tokens"], -1), dtype=np.int64)
-    rates = np.asarray(pc.is_valid(capture.requests["kv_hit_rate"]))
+    said = np.asarray(pc.fill_null(capture.scalars["cached_tokens"], -1), dtype=np.int64)
+    rates = np.asarray(pc.is_valid(capture.scalars["kv_hit_rate"]))
     engine = _from_usage(capture)
     if rates.any():
         return Cached(engine=engine, predicted=np.where(rates, said, -1))
@@ -57,7 +57,7 @@ def cached(capture: Capture) -> Cached:
 def _from_usage(capture: Capture) -> Numbers:
     """Return the response's own number where one row stands for one request."""
     joined = capture.derive(join)
-    numbers = np.full(capture.requests.num_rows, -1, dtype=np.int64)
+    numbers = np.full(capture.scalars.num_rows, -1, dtype=np.int64)
     for row, owner in joined.owners.items():
         said = owner.get("cached_tokens")
         if owner.level == "request" and said is not None and len(joined.rows_of(owner)) == 1:

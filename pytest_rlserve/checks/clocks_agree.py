@@ -110,7 +110,7 @@ def _units(capture: Capture) -> Iterator[Finding]:
 
 def _durations(capture: Capture) -> Iterator[Finding]:
     """Find rows whose durations are in another unit than the difference of their own times."""
-    rows = capture.requests.select(["received_at", "ended_at", "total_time_ms", "source"]).drop_null()
+    rows = capture.scalars.select(["received_at", "ended_at", "total_time_ms", "source"]).drop_null()
     elapsed = pc.subtract(rows["ended_at"], rows["received_at"])
     long = pc.and_(pc.greater(elapsed, 10 * ROUNDING), pc.greater(rows["total_time_ms"], 0))
     ratios = pc.divide(pc.multiply(elapsed.filter(long), 1e3), rows["total_time_ms"].filter(long)).to_pylist()

@@ -38,7 +38,7 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
     It needs the engine's own number of cached tokens and records of weight updates. Where only the KV router's
     prediction is known, that can accuse but never acquit.
     """
-    rows = capture.requests.num_rows
+    rows = capture.scalars.num_rows
     known = capture.derive(fleet)
     if not rows or not any(update.tells("version") for update in known.updates):
         missing = "served requests" if not rows else "records of which version a worker loaded, and when"
@@ -105,7 +105,7 @@ def _unexplained(capture: Capture) -> Iterator[Finding]:
 
 
 def _finding(capture: Capture, rows: Numbers | list[int], message: str, severity: str) -> Finding:
-    some = capture.requests.select(["request_id", "source", "line"]).take(rows).to_pylist()
+    some = capture.scalars.select(["request_id", "source", "line"]).take(rows).to_pylist()
     return Finding(
         message=message,
         severity=severity,  # type: ignore[arg-type]

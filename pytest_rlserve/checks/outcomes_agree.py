@@ -30,7 +30,7 @@ def outcomes_agree(capture: Capture, evidence: Evidence) -> Outcome:
     completed have one.
     """
     joined = capture.derive(join)
-    rows = capture.requests.select(["finish_reason", "backend_finish_reason", "source", "line"]).to_pylist()
+    rows = capture.scalars.select(["finish_reason", "backend_finish_reason", "source", "line"]).to_pylist()
     accounts = {id(owner): owner for owner in joined.owners.values()}
     served = [(accounts[key], rows[numbers[-1]]) for key, numbers in joined.served.items()]
     completed = [(account, row) for account, row in served if account.outcome == "completed"]

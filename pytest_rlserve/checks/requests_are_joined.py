@@ -28,7 +28,7 @@ def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
     no row, for whatever reason: then latency and reuse are those of the other half.
     """
     accounts = capture.derive(ledger)
-    rows = capture.requests.num_rows
+    rows = capture.scalars.num_rows
     if not rows or not (accounts.attempts or accounts.requests):
         missing = "no served requests" if not rows else "no attempt records"
         return Outcome(observed=0, of=0, noun="rows", inconclusive=f"there are {missing} to join")
@@ -51,7 +51,7 @@ def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Findi
     if not orphans:
         return []
     share = joined.joined / joined.rows
-    first = capture.requests.slice(orphans[0], 1).to_pylist()[0]
+    first = capture.scalars.slice(orphans[0], 1).to_pylist()[0]
     contested = (
         f", {len(joined.ambiguous):,} of them because several attempts share their key" if joined.ambiguous else ""
     )
@@ -65,7 +65,7 @@ def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Findi
             check=_NAME,
             path=first["source"],
             line=first["line"],
-            ids=tuple(capture.requests["request_id"].take(orphans).to_pylist()),
+            ids=tuple(capture.scalars["request_id"].take(orphans).to_pylist()),
             count=len(orphans),
         )
     ]

@@ -23,11 +23,12 @@ def requests_are_unique(capture: Capture, evidence: Evidence) -> Outcome:
     Two rows that agree are still counted once too often by everything downstream; two that differ cannot both
     be true, and neither is preferred.
     """
-    rows = capture.requests
+    rows = capture.scalars
     counts = pc.value_counts(rows["request_id"])
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows.filter(pc.is_in(rows["request_id"], value_set=twice)).to_pylist():
+    same = pc.is_in(rows["request_id"], value_set=twice)
+    for row in capture.requests.filter(same).to_pylist() if len(twice) else ():
         groups.setdefault(row["request_id"], []).append(row)
     findings = [_finding(same) for same in groups.values()]
     distinct = len(counts)

@@ -25,7 +25,7 @@ def reuse_is_possible(capture: Capture, evidence: Evidence) -> Outcome:
     Such numbers lift a reuse floor that the run does not meet. They are held against the rows of the trace and
     against the usage that clients recorded. The KV metrics leave these requests out and say so.
     """
-    rows = capture.requests.select(list(_COLUMNS)).to_pylist()
+    rows = capture.scalars.select(list(_COLUMNS)).to_pylist()
     told = [row for row in rows if row["cached_tokens"] is not None or row["kv_hit_rate"] is not None]
     wrong = list(_in_rows(told))
     usage = [one for one in capture.derive(ledger).requests if one.get("cached_tokens") is not None]

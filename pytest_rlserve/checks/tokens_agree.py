@@ -32,7 +32,7 @@ def tokens_agree(capture: Capture, evidence: Evidence) -> Outcome:
     """
     joined = capture.derive(join)
     accounts = capture.derive(ledger)
-    rows = capture.requests.select(["input_tokens", "output_tokens", "source", "line"]).to_pylist()
+    rows = capture.scalars.select(["input_tokens", "output_tokens", "source", "line"]).to_pylist()
     compared = 0
     wrong: list[Finding] = []
     for account in accounts.requests or accounts.attempts:

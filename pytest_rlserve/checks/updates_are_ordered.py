@@ -120,7 +120,7 @@ def _resets(capture: Capture, update: Update, passage: Passage, worker: str) -> 
 def _ran_through(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
     """Find requests that a worker was serving when its cache was reset."""
     passage = update.passage(worker)
-    ended = capture.requests["ended_at"]
+    ended = capture.scalars["ended_at"]
     resets = passage.times("cache_reset")
     served = capture.derive(served_by)
     some = [one for name in {worker, passage.earlier or worker} for one in served.get(name, ())]
@@ -130,7 +130,7 @@ def _ran_through(capture: Capture, update: Update, worker: str) -> Iterator[Find
             f"{update}: {len(through):,} requests ran through the cache reset of worker {worker}; "
             'where that is meant, say in_flight = "keep" in [updates] of the policy',
             [event for event in passage.events if event.name == "cache_reset"],
-            ids=tuple(capture.requests["request_id"].take(through).to_pylist()),
+            ids=tuple(capture.scalars["request_id"].take(through).to_pylist()),
             count=len(through),
         )
 
@@ -149,6 +149,6 @@ def _lost(capture: Capture) -> Iterator[Finding]:
     for worker, event in capture.derive(fleet).lost.items():
         owners = capture.derive(join).owners
         failed = [n for _, n in served.get(worker, ()) if n in owners and owners[n].outcome == "failed"]
-        ids = tuple(capture.requests["request_id"].take(failed).to_pylist()) if failed else ()
+        ids = tuple(capture.scalars["request_id"].take(failed).to_pylist()) if failed else ()
         said = f"worker {worker} was lost; {len(failed):,} requests that it had taken failed"
         yield _finding(said, [event], "warning", ids=ids, count=max(len(failed), 1))

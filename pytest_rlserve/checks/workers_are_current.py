@@ -44,7 +44,7 @@ def workers_are_current(capture: Capture, evidence: Evidence) -> Outcome:
 
 
 def _finding(capture: Capture, message: str, rows: list[int], severity: Any) -> Finding:
-    some = capture.requests.select(["request_id", "source", "line"]).take(rows).to_pylist()
+    some = capture.scalars.select(["request_id", "source", "line"]).take(rows).to_pylist()
     ids = tuple(row["request_id"] for row in some)
     place = some[0]
     return Finding(
@@ -73,7 +73,7 @@ def _behind(capture: Capture, one: Missed) -> Finding:
 
 def _accepted(capture: Capture, one: Missed) -> Mapping[str, int]:
     """Count the accepted attempts that these requests went into, and those that they make older, by kind of lag."""
-    rows = capture.requests.select(["received_at", "output_tokens"]).to_pylist()
+    rows = capture.scalars.select(["received_at", "output_tokens"]).to_pylist()
     served: dict[str, list[int]] = {}
     for number, owner in capture.derive(join).owners.items():
         served.setdefault(owner.attempt_id, []).append(number)

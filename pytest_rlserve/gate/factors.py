@@ -43,13 +43,13 @@ def _contradicted(capture: Capture) -> list[str]:
     served = serving_workers(capture)
     if served and isinstance(declared.get("workers"), int) and declared["workers"] != served:
         found.append(f"{name} declares workers = {declared['workers']}, {served} served requests")
-    predicted = capture.requests["kv_hit_rate"].drop_null()
+    predicted = capture.scalars["kv_hit_rate"].drop_null()
     router = str(declared.get("router") or "").lower()
     if router.startswith("kv") and served and not len(predicted):
         found.append(f"{name} declares router = {router!r}, no row has a KV router's kv_hit_rate")
     if router.startswith(_OTHER_ROUTERS) and len(predicted):
         found.append(f"{name} declares router = {router!r}, {len(predicted):,} rows have a KV router's kv_hit_rate")
-    depths = capture.requests["queue_depth"].drop_null().to_pylist()
+    depths = capture.scalars["queue_depth"].drop_null().to_pylist()
     queued = sum(depth > 0 for depth in depths)
     if queued > _STRAY * len(depths) and declared.get("router_queue") in _OFF:
         found.append(f"{name} declares no router_queue, {queued:,} of {len(depths):,} requests met a queue")

@@ -30,7 +30,7 @@ def identity_of(capture: Capture) -> dict[str, Any]:
     """Return what the manifest declares, completed by what the trace itself shows."""
     shown: dict[str, Any] = {}
     for key, column in (("model", "model"), ("block_size", "trace_block_size")):
-        values = pc.unique(capture.requests[column].drop_null()).to_pylist()
+        values = pc.unique(capture.scalars[column].drop_null()).to_pylist()
         if values:
             shown[key] = values[0] if len(values) == 1 else ", ".join(sorted(map(str, values)))
     return {**shown, **capture.manifest.identity}

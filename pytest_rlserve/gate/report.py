@@ -110,7 +110,7 @@ def counts(capture: Capture) -> dict[str, Any]:
     """Count attempts and requests of a capture, with the named reasons of those that have no row."""
     accounts, joined = capture.derive(ledger), capture.derive(join)
     requests = _counted(accounts.counts("request"))
-    rows = {"rows": capture.requests.num_rows, "joined": joined.joined}
+    rows = {"rows": capture.scalars.num_rows, "joined": joined.joined}
     return {
         "attempts": _counted(accounts.counts("attempt")),
         "requests": {**(requests or dict.fromkeys(_COUNT_NAMES)), **rows},
@@ -131,7 +131,7 @@ def _counted(found: Counts | None) -> dict[str, Any] | None:
 def _coverage(capture: Capture) -> list[dict[str, Any]]:
     """Say what the sources can answer, and for how many of how many."""
     accounts, joined = capture.derive(ledger), capture.derive(join)
-    rows = capture.requests.num_rows
+    rows = capture.scalars.num_rows
     ended = [a for a in accounts.requests if a.outcome == "completed"]
     lines = [
         ("which attempt was served", "rows", joined.joined, rows),
@@ -141,7 +141,7 @@ def _coverage(capture: Capture) -> list[dict[str, Any]]:
             joined.traceable_served,
             joined.traceable,
         ),
-        ("how was latency made up", "rows", rows - capture.requests["ttft_ms"].null_count, rows),
+        ("how was latency made up", "rows", rows - capture.scalars["ttft_ms"].null_count, rows),
         (
             "what did the engine reuse",
             "completed requests",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve import units
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.gate.rounding import rounded
-from pytest_rlserve.metrics.served import completed_rows
+from pytest_rlserve.metrics.served import completed_numbers, completed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def _workload(capture: Capture) -> dict[str, Any] | None:
         return None
     names = ["session_id", "received_at", "input_length", "input_tokens", "output_tokens", "trace_block_size"]
     first: dict[str, tuple[float, int]] = {}
-    hashes = rows["input_sequence_hashes"]
+    hashes = capture.requests["input_sequence_hashes"].take(completed_numbers(capture))
     lengths: list[tuple[int, int]] = []
     for number, row in enumerate(rows.select(names).to_pylist()):
         inputs = row["input_tokens"] if row["input_tokens"] is not None else row["input_length"]

@@ -84,7 +84,7 @@ def join(capture: Capture) -> Joined:
     accounts = capture.derive(ledger)
     level = "request" if accounts.requests else "attempt"
     own = accounts.requests or accounts.attempts
-    rows = capture.requests.select(_KEYS).to_pylist()
+    rows = capture.scalars.select(_KEYS).to_pylist()
     result = Joined(level=level, rows=len(rows))
     free = _by_response(result, own, rows)
     free = _by_request_id(result, own, rows, free)

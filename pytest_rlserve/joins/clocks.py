@@ -72,7 +72,7 @@ class Offset:
 def pairs(capture: Capture) -> dict[str, list[Pair]]:
     """Return what both sides tell of the same request, by the file in which the client's side is told."""
     joined = capture.derive(join)
-    rows = capture.requests.select(["received_at", "ended_at"]).to_pylist()
+    rows = capture.scalars.select(["received_at", "ended_at"]).to_pylist()
     accounts = {id(owner): owner for owner in joined.owners.values()}
     found: dict[str, list[Pair]] = defaultdict(list)
     for key, numbers in joined.served.items():

@@ -79,7 +79,7 @@ def versions(capture: Capture) -> Versions:
 
 
 def _first_workers(capture: Capture) -> dict[str, tuple[float, str]]:
-    rows = capture.requests.select(["received_at", "decode_worker_id"]).to_pylist()
+    rows = capture.scalars.select(["received_at", "decode_worker_id"]).to_pylist()
     first: dict[str, tuple[float, str]] = {}
     for number, owner in capture.derive(join).owners.items():
         row = rows[number]

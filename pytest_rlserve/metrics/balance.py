@@ -41,7 +41,7 @@ def worker_load_imbalance(capture: Capture, scope: Scope) -> Value:
     under a new id is one worker.
     """
     seconds: dict[str, float] = defaultdict(float)
-    rows = capture.requests.select(["decode_worker_id", "total_time_ms"]).to_pylist()
+    rows = capture.scalars.select(["decode_worker_id", "total_time_ms"]).to_pylist()
     known = capture.derive(fleet)
     for row in rows:
         if row["decode_worker_id"] is not None and row["total_time_ms"] is not None:
@@ -103,7 +103,7 @@ _COLUMNS = ("decode_worker_id", "received_at", "output_tokens", "queue_depth", "
 def _table(capture: Capture, scope: Scope, name: str, key: Callable[[dict[str, Any]], Hashable]) -> Table:
     """Group the requests that the KV metrics speak of; what a group does not know is None."""
     rows = prompt_rows(capture, scope)
-    found = capture.requests.select(list(_COLUMNS)).take(rows.numbers).to_pylist()
+    found = capture.scalars.select(list(_COLUMNS)).take(rows.numbers).to_pylist()
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for place, row in enumerate(found):
         if row["decode_worker_id"] is not None and row["received_at"] is not None:

@@ -179,7 +179,7 @@ def serving_share(capture: Capture, scope: Scope) -> Value:
     """Share of a completed attempt's time that is spent in serving; the rest is tools, environment and framework."""
     timed = [a for a in capture.derive(ledger).attempts if None not in (a.dispatched_at, a.ended_at)]
     attempts = {a.attempt_id: a for a in timed if a.outcome == "completed"}
-    times = capture.requests["total_time_ms"].to_pylist()
+    times = capture.scalars["total_time_ms"].to_pylist()
     served = [
         times[number]
         for number, owner in capture.derive(join).owners.items()
@@ -203,7 +203,7 @@ def serving_share(capture: Capture, scope: Scope) -> Value:
 def served_within_budget_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of dispatched requests that completed within the policy's budgets, so that timeouts count against it."""
     good = _within_budgets(capture, scope)
-    dispatched = len(capture.derive(ledger).requests) or capture.requests.num_rows
+    dispatched = len(capture.derive(ledger).requests) or capture.scalars.num_rows
     return Value(int(good.sum()) / dispatched, dispatched)
 
 
@@ -219,7 +219,7 @@ def served_within_budget_fraction(capture: Capture, scope: Scope) -> Value:
 def request_goodput(capture: Capture, scope: Scope) -> Value:
     """Requests served within the policy's budgets per second: the primary metric of replays."""
     good = int(_within_budgets(capture, scope).sum())
-    received, ended = capture.requests["received_at"].drop_null(), capture.requests["ended_at"].drop_null()
+    received, ended = capture.scalars["received_at"].drop_null(), capture.scalars["ended_at"].drop_null()
     if not len(received) or not len(ended):
         raise NotMeasurable("rows carry no request_received_ms or event_time_unix_ms")
     seconds = pc.max(ended).as_py() - pc.min(received).as_py()

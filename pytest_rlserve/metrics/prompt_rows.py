@@ -130,7 +130,7 @@ def prompt_rows(capture: Capture, scope: Scope) -> PromptRows:
 
 def _finished(capture: Capture) -> PromptRows:
     accounts = capture.derive(ledger)
-    reasons = capture.requests["finish_reason"]
+    reasons = capture.scalars["finish_reason"]
     if accounts.attempts or accounts.requests or reasons.null_count < len(reasons):
         return PromptRows(capture, np.array(completed_numbers(capture), dtype=np.int64))
     rows = np.flatnonzero(capture.derive(prompts).output > 0)
@@ -145,7 +145,7 @@ def _plausible(rows: PromptRows) -> PromptRows:
     wrong = (rows.best > rows.tokens) & (rows.tokens >= 0)
     if not wrong.any():
         return rows
-    names = rows.capture.requests["request_id"].take(rows.numbers[wrong]).to_pylist()
+    names = rows.capture.scalars["request_id"].take(rows.numbers[wrong]).to_pylist()
     return rows.without(wrong, impossible(names))
 
 

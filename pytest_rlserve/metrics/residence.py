@@ -133,7 +133,7 @@ def stage_seconds(capture: Capture, ended: list[Account]) -> dict[str, dict[str,
     wanted = dict.fromkeys(account.attempt_id for account in ended)
     seconds: dict[str, dict[str, float]] = {one: dict.fromkeys(STAGES, 0.0) for one in wanted}
     names = ["prefill_wait_time_ms", "prefill_time_ms", "ttft_ms", "total_time_ms"]
-    rows = capture.requests.select(names).to_pylist()
+    rows = capture.scalars.select(names).to_pylist()
     for number, owner in capture.derive(join).owners.items():
         if owner.attempt_id not in wanted:
             continue

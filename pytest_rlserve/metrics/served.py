@@ -31,7 +31,7 @@ def completed_rows(capture: Capture) -> pa.Table:
 
 
 def _completed_rows(capture: Capture) -> pa.Table:
-    return capture.requests.take(pa.array(completed_numbers(capture), pa.int64()))
+    return capture.scalars.take(pa.array(completed_numbers(capture), pa.int64()))
 
 
 def completed_numbers(capture: Capture) -> list[int]:
@@ -59,10 +59,10 @@ def _completed_numbers(capture: Capture) -> list[int] | None:
     if accounts.attempts or accounts.requests:
         owners = capture.derive(join).owners
         return [number for number in sorted(owners) if owners[number].outcome == "completed"]
-    reasons = capture.requests["finish_reason"]
+    reasons = capture.scalars["finish_reason"]
     if not pc.any(pc.is_valid(reasons)).as_py():
         return None
-    backend = pc.fill_null(capture.requests["backend_finish_reason"], "")
+    backend = pc.fill_null(capture.scalars["backend_finish_reason"], "")
     aborted = pc.or_(pc.is_in(backend, pa.array(["cancelled", "abort"])), pc.starts_with(backend, "error"))
     found: list[int] = pc.indices_nonzero(pc.and_(pc.is_valid(reasons), pc.invert(aborted))).to_pylist()
     return found
@@ -93,7 +93,7 @@ def tokens_by_attempt(capture: Capture) -> dict[str, int]:
 
 def _tokens_by_attempt(capture: Capture) -> dict[str, int]:
     joined = capture.derive(join)
-    produced = capture.requests["output_tokens"].to_pylist()
+    produced = capture.scalars["output_tokens"].to_pylist()
     known = sum(produced[number] is not None for number in joined.owners)
     if known < _COVERED * len(joined.owners):
         raise NotMeasurable(f"output_tokens is there for {known:,} of {len(joined.owners):,} requests of attempts")

@@ -40,7 +40,7 @@ def times_at(capture: Capture, scope: Scope, place: Place, stage: str = "") -> T
     found: Times = defaultdict(list)
     if place == "worker":
         names = ["decode_worker_id", "prefill_time_ms", "prefill_wait_time_ms", "ttft_ms", "total_time_ms"]
-        rows, known = capture.requests.select(names).to_pylist(), capture.derive(fleet)
+        rows, known = capture.scalars.select(names).to_pylist(), capture.derive(fleet)
         for number, owner in capture.derive(join).owners.items():
             row = rows[number]
             spent = _SPENT[stage](row)
