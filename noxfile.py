@@ -22,6 +22,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def heavy(session: nox.Session) -> None:
+    """Run the tests that start an object store and two Ray nodes, all on loopback."""
+    session.install("-e", ".[test,objectstore-test,ray]")
+    session.run("pytest", "tests/objectstore", "tests/engine", *session.posargs, env={"RLSERVE_HEAVY": "1"})
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types and layers."""
     session.install("-e", ".[test,lint]")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pyarrow as pa
 
 from pytest_rlserve import model
-from pytest_rlserve.chains import CHAINS, chains_of, expand
+from pytest_rlserve.chains import CHAINS, Deferred, chains_of, expand, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -143,7 +143,7 @@ class Capture:
     name: str
     scalars: pa.Table = field(default_factory=model.SCALARS.empty_table)
     """The requests table without its hashes, which many questions do not need."""
-    chains: pa.Table = field(default_factory=CHAINS.empty_table)
+    chains: pa.Table | Deferred = field(default_factory=CHAINS.empty_table)
     """The hashes of the requests' prompts, packed; row by row beside `scalars`."""
     payloads: pa.Table = field(default_factory=model.PAYLOADS.empty_table)
     tools: pa.Table = field(default_factory=model.TOOLS.empty_table)
@@ -201,7 +201,7 @@ class Capture:
     def halves(self) -> Iterator[tuple[str, pa.Table]]:
         """Go through the tables as they are kept, the requests in two halves."""
         yield "scalars", self.scalars
-        yield "chains", self.chains
+        yield "chains", gathered(self.chains)
         yield from ((name, getattr(self, name)) for name in model.TABLES if name != "requests")
 
     def replace(self, **changes: Any) -> Capture:
@@ -214,6 +214,6 @@ class Capture:
 
 
 def _requests(capture: Capture) -> pa.Table:
-    lists = expand(capture.chains)
+    lists = expand(gathered(capture.chains))
     columns = [lists if name == model.HASHES else capture.scalars[name] for name in model.REQUESTS.names]
     return pa.table(columns, schema=model.REQUESTS)

@@ -95,9 +95,31 @@ class Chains:
         return table
 
 
-def joined(parts: Sequence[pa.Table]) -> pa.Table:
-    """Put chains together."""
-    return pa.concat_tables(parts) if parts else CHAINS.empty_table()
+class Deferred:
+    """A chains table in parts, some of which are elsewhere until somebody asks."""
+
+    def __init__(self, parts: Iterable[Any]) -> None:
+        """Take the parts in order: tables, others like this, or what fetches one."""
+        self._parts = list(parts)
+
+    def table(self) -> pa.Table:
+        """Return the whole table."""
+        self._parts = [gathered(part) for part in self._parts]
+        return pa.concat_tables(self._parts) if self._parts else CHAINS.empty_table()
+
+
+def gathered(chains: Any) -> pa.Table:
+    """Return a chains table, wherever it is."""
+    if isinstance(chains, pa.Table):
+        return chains
+    return chains.table() if isinstance(chains, Deferred) else chains()
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Put chains together; nothing that is elsewhere is fetched for it."""
+    if all(isinstance(part, pa.Table) for part in parts):
+        return pa.concat_tables(parts) if parts else CHAINS.empty_table()
+    return Deferred(parts)
 
 
 def chains_of(lists: pa.ChunkedArray) -> pa.Table:

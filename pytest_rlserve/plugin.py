@@ -67,6 +67,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="fail where the verdict is inconclusive, incomplete, or lacks a baseline",
     )
     flag(
+        "--rl-engine",
+        metavar="local|ray[:ADDRESS]",
+        default="local",
+        help="where traces are read: in processes here (default) or on Ray, at ADDRESS, else RAY_ADDRESS, else here",
+    )
+    flag(
         "--rl-gate",
         choices=("enforce", "report"),
         default="enforce",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ class Asked:
     gate: str = "enforce"
     """`report` lets regressions and missed limits xfail; broken evidence still errs."""
     selftest: bool = False
+    engine: str = "local"
+    """Where traces are read: `local`, `ray`, or `ray:` and the address of a cluster."""
 
 
 def _folders(config: pytest.Config) -> tuple[Path, Path]:
@@ -96,6 +99,8 @@ def asked(config: pytest.Config) -> Asked:
             raise UsageError(f"there is no policy file {policy}")
         if option.rl_baseline_reason is not None and not option.rl_baseline_update:
             raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
+        if not re.fullmatch("local|ray(:.+)?", option.rl_engine):
+            raise UsageError(f"--rl-engine={option.rl_engine}: write local, ray, or ray:ADDRESS")
         if option.rl_baseline_reason is not None and not option.rl_baseline_reason.strip():
             raise UsageError("--rl-baseline-reason= is empty: say why the level is accepted")
     except UsageError as error:
@@ -114,6 +119,7 @@ def asked(config: pytest.Config) -> Asked:
         suite=not option.no_rl_suite and not any("::" in arg for arg in config.args),
         gate=option.rl_gate,
         selftest=option.rl_selftest,
+        engine=option.rl_engine,
     )
 
 
@@ -192,7 +198,7 @@ class Run:
             return [load(one) for one in sorted(Path(self.folder).iterdir())]
         from pytest_rlserve.readers import open_capture
 
-        return _distinct([open_capture(path) for path in self.asked.traces])
+        return _distinct([open_capture(path, engine=self.asked.engine) for path in self.asked.traces])
 
     def marked(self, path: str) -> Gate:
         """Return the gate over the one capture that a test names by its marker, which is read once."""
@@ -200,7 +206,8 @@ class Run:
             from pytest_rlserve.gate.verdicts import Gate
             from pytest_rlserve.readers import open_capture
 
-            self._marked[path] = Gate(captures=[open_capture(path)], policy=self.policy, folder=self.asked.baseline)
+            capture = open_capture(path, engine=self.asked.engine)
+            self._marked[path] = Gate(captures=[capture], policy=self.policy, folder=self.asked.baseline)
         return self._marked[path]
 
     def expected(self) -> Iterator[str]:

@@ -62,8 +62,10 @@ def reader(name: str, *, covers: Iterable[str]) -> Callable[[Callable[[Head], bo
     return register
 
 
-def open_capture(path: str | PathLike[str], *, settings: Mapping[str, Mapping[str, Any]] | None = None) -> Capture:
-    """Read a capture from a directory, a file or a glob.
+def open_capture(
+    path: str | PathLike[str], *, settings: Mapping[str, Mapping[str, Any]] | None = None, engine: str = "local"
+) -> Capture:
+    """Read a capture from a directory, a file, a glob, or the URI of one in an object store.
 
     What cannot be trusted becomes findings of the capture; only a path with nothing to read raises.
 
@@ -71,6 +73,7 @@ def open_capture(path: str | PathLike[str], *, settings: Mapping[str, Mapping[st
         path: what to read.
         settings: what a reader has to be told, by its name, e.g. ``{"nemo_rl": {"events": {"attempt_sealed":
             "completed"}}}``; each reader's docstring says what it takes.
+        engine: where traces are read: "local", "ray", "ray:" and the address of a cluster, or "ray://host:port".
 
     Raises:
         UsageError: there is no such path, it holds no file that any reader knows, or its manifest is wrong.
@@ -78,4 +81,4 @@ def open_capture(path: str | PathLike[str], *, settings: Mapping[str, Mapping[st
     from pytest_rlserve.readers.assemble import assemble
     from pytest_rlserve.readers.discover import files_of
 
-    return assemble(files_of(path), settings or {})
+    return assemble(files_of(path), settings or {}, engine)

@@ -30,13 +30,13 @@ _PACKED = 3
 _TRACE = "dynamo.request.trace.v1"
 
 
-def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Capture:
+def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: str = "local") -> Capture:
     """Read every file and put the tables together; rows of a second producer's shards are left out."""
     told = [(replace(file, settings=settings.get(reader.name, {})), reader) for file, reader in found.files]
     progress.expect(sum(file.path.stat().st_size for file, _ in told if file.path.is_file()))
     # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
     with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
-        contents = _contents(told, Path(folder))
+        contents = _contents(told, Path(folder), engine)
     traces = {content.label: content.rows for content in contents if content.format == _TRACE}
     foreign, findings = shards.inventory(traces, found.shards)
     kept = [content for content in contents if content.label not in foreign]
@@ -65,13 +65,15 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Capture
     )
 
 
-def _contents(parts: list[tuple[File, Reader]], folder: Path) -> list[Content]:
+def _contents(parts: list[tuple[File, Reader]], folder: Path, engine: str) -> list[Content]:
     """Read every file, large traces in several processes and with their tables in `folder`."""
     traces = [file for file, reader in parts if reader.name == _TRACE]
     large = traces if sum(map(_text_size, traces)) >= _LARGE else []
     processes = local.processors()
     done: Sequence[Content | None] = []
-    if processes > 1 and large:
+    if engine != "local":
+        done = whole.read_on_ray(traces, engine)
+    elif processes > 1 and large:
         done = whole.read(large, folder, processes)
     found = {content.label: content for content in done if content is not None}
     contents = []

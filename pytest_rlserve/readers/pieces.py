@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _MEMBER = GZIP_MAGIC + b"\x08"
 _STEP = 1 << 18
+_ON_RAY = 16
+"""Pieces in all; there are about as many processors in a small cluster."""
 
 
 def cuts(path: Place, pieces: int) -> list[Span]:

@@ -1,4 +1,4 @@
-"""Files put together from their pieces, which several processes have read."""
+"""Files put together from their pieces, which several processes or Ray have read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from pytest_rlserve import model
 from pytest_rlserve.chains import joined
-from pytest_rlserve.engine import local
+from pytest_rlserve.engine import cluster, local
 from pytest_rlserve.readers.dynamo import Shard
-from pytest_rlserve.readers.pieces import Piece, cuts, read_piece
+from pytest_rlserve.readers.pieces import Piece, cuts, read_apart, read_piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pytest_rlserve.readers.store import Place
 
 _STEP = 1 << 18
+_ON_RAY = 16
+"""Pieces in all, or more; there are about as many processors in a small cluster."""
+_LARGEST = 64 << 20
+"""Bytes of a piece, more or less: a task's memory is a small multiple of it."""
 
 
 class Whole(Shard):
@@ -94,7 +98,7 @@ def _lowered(table: Any, lines: int) -> Any:
     return table.set_column(place, table.schema.field(place), pc.add(table["line"], lines))
 
 
-def _planned(files: Sequence[File], pieces: int, folder: Path) -> list[list[Piece]]:
+def _planned(files: Sequence[File], pieces: int, folder: Path | None) -> list[list[Piece]]:
     """Cut files into about so many pieces in all."""
     share = max(sum(file.path.stat().st_size for file in files) // pieces, 1)
     planned: list[list[Piece]] = []
@@ -102,9 +106,11 @@ def _planned(files: Sequence[File], pieces: int, folder: Path) -> list[list[Piec
         size = file.path.stat().st_size
         some = []
         for start, end in cuts(file.path, -(-size // share)):
-            spill = folder / f"{number:06d}-{start}"
-            spill.mkdir()
-            some.append(Piece(str(file.path), file.label, start, end, end == size, str(spill)))
+            spill = None
+            if folder is not None:
+                spill = str(folder / f"{number:06d}-{start}")
+                Path(spill).mkdir()
+            some.append(Piece(str(file.path), file.label, start, end, end == size, spill))
         planned.append(some)
     return planned
 
@@ -135,6 +141,30 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
 
 def _mapped(piece: Piece, names: Sequence[str]) -> dict[str, Any]:
     return {name: model.mapped(Path(piece.spill or "") / f"{name}.arrow") for name in names}
+
+
+def read_on_ray(files: Sequence[File], engine: str) -> list[Content | None]:
+    """Read trace files on Ray, whose workers have to see them under the same names; hashes stay with the workers.
+
+    Args:
+        files: the files.
+        engine: "ray", "ray:" and the address of a cluster, or an address of the form "ray://host:port".
+    """
+    address = engine if engine.startswith("ray://") else engine.partition(":")[2] or None
+    total = sum(file.path.stat().st_size for file in files)
+    planned = _planned(files, max(_ON_RAY, total // _LARGEST), None)
+    pieces = [piece for some in planned for piece in some]
+    found = []
+    with ThreadPoolExecutor(1) as beside:
+        digests = _digests(beside, files, planned)
+        answers = cluster.run(read_apart, pieces, address)
+        for file, some, digest in zip(files, planned, digests, strict=True):
+            read: list[tuple[Any, Piece, Callable[[], dict[str, Any]]]] = []
+            for piece in some:
+                (answer, tables), chains = next(answers)
+                read.append((answer, piece, partial(dict, tables, chains=chains)))
+            found.append(_put_together(Whole(file), read, digest))
+    return found
 
 
 def _digests(
