@@ -108,14 +108,6 @@ def test_a_worker_that_is_killed_while_it_reads_changes_nothing(
     assert (found.sources, found.findings) == (here.sources, here.findings)
 
 
-def test_hashes_of_a_node_that_is_lost_are_read_again(two_nodes: Any) -> None:
-    node = two_nodes.add_node(num_cpus=4, object_store_memory=100_000_000, node_ip_address="127.0.0.1")
-    two_nodes.wait_for_nodes()
-    found = on_ray(EXAMPLE, two_nodes)
-    two_nodes.remove_node(node, allow_graceful=False)
-    assert found.requests.equals(open_capture(EXAMPLE).requests)
-
-
 def report_of(capture: Capture) -> str:
     gate = Gate(captures=[capture], policy=load(ROOT / "pyproject.toml"), folder=ROOT / "baselines")
     judged = []
