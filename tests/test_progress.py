@@ -87,8 +87,35 @@ def test_a_run_of_pytest_shows_it_on_its_terminal(tmp_path: Path, flags: list[st
     folder = write(tmp_path / "capture", rows=[request_end("r")])
     (tmp_path / "conftest.py").write_text("from pytest_rlserve.engine import progress\nprogress._PATIENCE = 0\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rl-trace={folder}", *flags]
+    assert (b"reading: " in on_a_terminal(command, tmp_path)) is visible
+
+
+@pytest.mark.parametrize(("ci", "visible"), [("", True), ("true", False)])
+def test_the_command_line_shows_it_on_its_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ci: str, visible: bool
+) -> None:
+    folder = write(tmp_path / "capture", rows=[request_end("r")])
+    impatient = "from pytest_rlserve.engine import progress; progress._PATIENCE = 0"
+    program = f"{impatient}; from pytest_rlserve.cli import main; main(['check', {str(folder)!r}])"
+    monkeypatch.setenv("CI", ci)
+    assert (b"reading: " in on_a_terminal([sys.executable, "-c", program], tmp_path)) is visible
+
+
+def test_rows_of_pieces_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "capture", rows=[request_end(f"r{number}") for number in range(100)])
+    monkeypatch.setattr("pytest_rlserve.readers.assemble._LARGE", 0)
+    monkeypatch.setattr("pytest_rlserve.engine.local.processors", lambda: 2)
+    counted = []
+    progress.report_to(lambda size, rows: counted.append((size, rows)))
+    open_capture(folder)
+    progress.report_to(None)
+    assert tuple(map(sum, zip(*counted, strict=True))) == ((folder / "request-trace.jsonl").stat().st_size, 100)
+
+
+def on_a_terminal(command: list[str], folder: Path) -> bytes:
+    """Return what a command writes to its terminal."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, stdin=theirs) as process:
+    with subprocess.Popen(command, cwd=folder, stdout=theirs, stderr=theirs, stdin=theirs) as process:
         os.close(theirs)
         text = b""
         while True:
@@ -101,7 +128,7 @@ def test_a_run_of_pytest_shows_it_on_its_terminal(tmp_path: Path, flags: list[st
             text += chunk
         process.wait()
     os.close(ours)
-    assert (b"reading: " in text) is visible
+    return text
 
 
 def test_no_terminal_no_progress(tmp_path: Path) -> None:

@@ -33,11 +33,13 @@ def policy_of(given: str | None) -> Policy:
 
 
 def captures_of(paths: Sequence[str]) -> list[Capture]:
-    """Read every capture that the paths name."""
+    """Read every capture that the paths name, and show on a terminal how far that has come."""
+    from pytest_rlserve.engine import progress
     from pytest_rlserve.readers import open_capture
     from pytest_rlserve.readers.discover import captures_in
 
-    return [open_capture(one) for path in paths for one in captures_in(path)]
+    with progress.shown(sys.stderr):
+        return [open_capture(one) for path in paths for one in captures_in(path)]
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -110,10 +112,13 @@ def _judged(gate: Gate, kind: Any, name: str) -> dict[str, Any]:
 
 def init(arguments: argparse.Namespace) -> int:
     """Write a starter policy."""
+    from pytest_rlserve.engine import progress
     from pytest_rlserve.gate.starter import starter
     from pytest_rlserve.readers import open_capture
 
-    text = starter(open_capture(arguments.capture))
+    with progress.shown(sys.stderr):
+        capture = open_capture(arguments.capture)
+    text = starter(capture)
     if arguments.output == "-":
         print(text, end="")
         return GOOD

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pytest_rlserve import model
 from pytest_rlserve.chains import joined
-from pytest_rlserve.engine import cluster, local
+from pytest_rlserve.engine import cluster, local, progress
 from pytest_rlserve.readers.dynamo import Shard
 from pytest_rlserve.readers.pieces import Piece, cuts, read_apart, read_piece
 
@@ -77,8 +77,8 @@ class Whole(Shard):
     def _append(self, tables: dict[str, pa.Table], kinds: dict[str, int], above: int) -> None:
         for name, table in tables.items():
             self._parts[name].append(_lowered(table, above))
-        for kind, rows in kinds.items():
-            self.count(kind, rows)
+        for kind, rows in kinds.items():  # whoever read the piece has shown their progress
+            self.content.kinds[kind] = self.content.kinds.get(kind, 0) + rows
 
     def content_of(self, digest: str) -> Content:
         """Return everything, as `dynamo.read` would."""
@@ -162,6 +162,7 @@ def read_on_ray(files: Sequence[File], engine: str) -> list[Content | None]:
             read: list[tuple[Any, Piece, Callable[[], dict[str, Any]]]] = []
             for piece in some:
                 (answer, tables), chains = next(answers)
+                progress.advance(piece.end - piece.start, sum(answer["kinds"].values()))
                 read.append((answer, piece, partial(dict, tables, chains=chains)))
             found.append(_put_together(Whole(file), read, digest))
     return found
