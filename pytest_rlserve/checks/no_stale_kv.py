@@ -9,6 +9,7 @@ import numpy as np
 from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.checks.told_elsewhere import told_elsewhere
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.prompts import prompts
 from pytest_rlserve.reuse import cached, excess
@@ -43,7 +44,7 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
     if not rows or not any(update.tells("version") for update in known.updates):
         missing = "served requests" if not rows else "records of which version a worker loaded, and when"
         why = f"there are no {missing}: write rlserve.control.v1 (pytest_rlserve.ControlRecorder) beside the trace"
-        return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why)
+        return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why + (told_elsewhere(capture) if rows else ""))
     found = capture.derive(excess)
     judged = int(found.judged.sum())
     findings = [*_stale(capture), *([] if found.predicted else _unexplained(capture))]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.checks.told_elsewhere import told_elsewhere
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
 from pytest_rlserve.missed import served_by, targets
@@ -53,6 +54,7 @@ def updates_are_ordered(capture: Capture, evidence: Evidence) -> Outcome:
             if capture.has("control_events")
             else "no source records weight updates: write rlserve.control.v1 (pytest_rlserve.ControlRecorder)"
         )
+        why += told_elsewhere(capture)
         return Outcome(observed=0, of=0, noun=_NOUN, findings=findings, inconclusive=why)
     good = total = 0
     for update in known.finished:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.checks.told_elsewhere import told_elsewhere
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import ledger
@@ -33,7 +34,9 @@ def workers_are_current(capture: Capture, evidence: Evidence) -> Outcome:
     known, served = capture.derive(fleet), capture.derive(served_by)
     if not known.finished or not served:
         what = "served request with a worker" if known.finished else "weight update"
-        return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=f"the capture has no {what} to judge workers by")
+        more = "" if known.finished else told_elsewhere(capture)
+        why = f"the capture has no {what} to judge workers by{more}"
+        return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why)
     behind = [one for one in capture.derive(missed) if one.rows]
     findings = [_behind(capture, one) for one in behind]
     told = {worker: some for worker, some in served.items() if known.versions(worker)}

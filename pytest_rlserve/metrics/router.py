@@ -145,21 +145,3 @@ def preemptions(capture: Capture, scope: Scope) -> Value:
     if not found:
         raise NotMeasurable("no scrape of an engine counts preemptions")
     return Value(sum(one.value for one in found), len(found), "; ".join(filter(None, (one.note for one in found))))
-
-
-@metric(
-    unit="s",
-    better="lower",
-    needs={"scrapes"},
-    numerator="time that an engine took to load its last weights, in each scrape of it",
-    denominator="1",
-    freshness=_ANY,
-    phase=_ALL,
-    statistics=("max",),
-)
-def weight_load_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
-    """Longest load of weights that an engine showed (`sglang:weight_load_duration_seconds`).
-
-    It is a gauge: each scrape shows the last load only, not when it happened or which version it brought.
-    """
-    return np.array(gauges(capture, "sglang:weight_load_duration_seconds"))

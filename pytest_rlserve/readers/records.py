@@ -59,11 +59,16 @@ class RecordReader(RowReader, Generic[Shape]):
         if isinstance(row, Refusal):
             return row
         try:
+            row = self.named(row)
             return msgspec.convert(row, self.shape_for(row))
         except (msgspec.ValidationError, OverflowError) as error:
             return Refusal((f"is no record of {self.format}: {str(error).replace('`', '')}",))
         except RecursionError:
             return Refusal(("is nested too deeply",))
+
+    def named(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a decoded row with its fields named as in the shape; override it where a format has two spellings."""
+        return row
 
     def shape_for(self, row: dict[str, Any]) -> type[Shape]:
         """Return the shape that a decoded row must fit; override it where there are several."""

@@ -131,14 +131,6 @@ def test_gauges_and_preemptions_of_several_engines(folder: Path) -> None:
     assert measure(capture, "preemptions").value == 4
 
 
-def test_the_longest_load_of_weights_that_an_engine_showed(folder: Path) -> None:
-    name = 'sglang:weight_load_duration_seconds{source="distributed"}'
-    measured = measure(
-        scraped(folder, start=f"{name} 0.5\n", mid=f"{name} 2.5\n", end=f"{name} 1.5\n"), "weight_load_time"
-    )
-    assert (measured.value, measured.n) == (2.5, 3)
-
-
 def test_reuse_by_the_frontends_sums_is_the_last_resort(folder: Path) -> None:
     made = parts(served("r", 1, 1, [1, 2], cached=None, cached_tokens=16, kv_hit_rate=0.5))
     write(folder, **made)

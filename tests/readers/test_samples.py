@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FORMATS = {
     "dynamo_rl_workers.json": ("dynamo.rl_workers", 2),
+    "model_express_answers.jsonl": ("model_express.weight_versions", 3),
+    "model_express_versions.json": ("model_express.weight_versions", 3),
     "nemo_rl.jsonl": ("nemo_rl", 15),
     "nemo_rl_guessed_names.jsonl": ("nemo_rl", 19),
     "prime_rl_metrics.jsonl": ("prime_rl.metrics", 3),
