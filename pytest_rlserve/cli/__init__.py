@@ -58,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument(
         "--metric", action="append", metavar="NAME", help="print this metric alone; repeat for several"
     )
+    measure.add_argument(
+        "--by", choices=("worker", "step"), help="print KV reuse and load of each worker, or of each step, instead"
+    )
     _policy_flag(measure)
     compare = command("compare", commands.compare, "Compare captures with the baseline of their series.")
     compare.add_argument("captures", nargs="+", metavar="CAPTURE")

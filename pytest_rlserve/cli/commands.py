@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.cli.breakdowns import broken_down
 from pytest_rlserve.errors import EvidenceError, UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def measure(arguments: argparse.Namespace) -> int:
     from pytest_rlserve.metrics import measuring
 
     policy = policy_of(arguments.policy)
+    if arguments.by:
+        return broken_down(captures_of(arguments.captures), policy.scope, arguments)
     keys = [measuring.canonical(key) for key in arguments.metric or measuring.all_keys()]
     captures = captures_of(arguments.captures)
     measured = [[measuring.measure(capture, key, policy.scope) for capture in captures] for key in keys]

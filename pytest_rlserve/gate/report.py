@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.gate.breakdowns import breakdowns
 from pytest_rlserve.gate.items import items
 from pytest_rlserve.gate.judgement import WORST_FIRST
 from pytest_rlserve.joins import join
@@ -86,6 +87,7 @@ def _capture(gate: Gate, capture: Capture, checks: list[dict[str, Any]], keys: S
         "counts": counts(capture),
         "checks": [_check(record) for record in checks if record["capture"] == capture.name],
         "metrics": [_metric(gate, capture, key) for key in keys],
+        "tables": breakdowns(capture, gate.policy.scope),
     }
 
 

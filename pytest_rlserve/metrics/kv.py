@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.metrics import Scope, Value, metric
+from pytest_rlserve.metrics.kv_shares import SHARES
 from pytest_rlserve.metrics.prompt_rows import prompt_rows
 from pytest_rlserve.metrics.reuse_elsewhere import reuse_by_frontend, reuse_without_rows
 
@@ -46,7 +47,7 @@ def kv_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     if not capture.has("requests"):
         return reuse_without_rows(capture, scope)
     try:
-        return prompt_rows(capture, scope).engine().share(lambda rows: rows.reused)
+        return SHARES["kv_reuse_fraction"].of(prompt_rows(capture, scope))
     except NotMeasurable as error:
         if not capture.has("scrapes"):
             raise
@@ -72,7 +73,7 @@ def kv_predicted_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     That is what its index believed, not what the engine did; it is never compared with the engine's number. It is
     weighted by tokens: the mean of `kv_hit_rate` over requests is another number.
     """
-    return prompt_rows(capture, scope).predicted().share(lambda rows: rows.predictions)
+    return SHARES["kv_predicted_reuse_fraction"].of(prompt_rows(capture, scope))
 
 
 @metric(
@@ -87,8 +88,7 @@ def kv_predicted_reuse_fraction(capture: Capture, scope: Scope) -> Value:
 )
 def kv_prediction_error_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that the KV router predicted wrongly, too many and too few alike."""
-    both = prompt_rows(capture, scope).engine().predicted()
-    return both.share(lambda rows: abs(rows.predictions - rows.reused))
+    return SHARES["kv_prediction_error_fraction"].of(prompt_rows(capture, scope))
 
 
 @metric(
@@ -108,7 +108,7 @@ def kv_reuse_ceiling(capture: Capture, scope: Scope) -> Value:
     block cannot be reused, so a floor above the ceiling cannot be met. The output of an earlier turn of the
     session counts where the prefix covers that turn's whole input, and else as far as it was reused.
     """
-    return prompt_rows(capture, scope).hashed().share(lambda rows: rows.fleet)
+    return SHARES["kv_reuse_ceiling"].of(prompt_rows(capture, scope))
 
 
 @metric(
@@ -123,7 +123,7 @@ def kv_reuse_ceiling(capture: Capture, scope: Scope) -> Value:
 )
 def kv_worker_ceiling(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that an endless cache in each worker would have held, with routing as it was."""
-    return prompt_rows(capture, scope).placed().share(lambda rows: rows.worker)
+    return SHARES["kv_worker_ceiling"].of(prompt_rows(capture, scope))
 
 
 @metric(
@@ -138,10 +138,7 @@ def kv_worker_ceiling(capture: Capture, scope: Scope) -> Value:
 )
 def kv_reuse_efficiency(capture: Capture, scope: Scope) -> Value:
     """Reuse as a share of what this traffic allowed."""
-    both = prompt_rows(capture, scope).engine().hashed()
-    if not both.fleet.sum():
-        raise NotMeasurable("no two prompts of the capture begin with the same whole block: nothing could be reused")
-    return both.share(lambda rows: rows.reused, of=lambda rows: rows.fleet)
+    return SHARES["kv_reuse_efficiency"].of(prompt_rows(capture, scope))
 
 
 @metric(
@@ -156,7 +153,7 @@ def kv_reuse_efficiency(capture: Capture, scope: Scope) -> Value:
 )
 def kv_routing_loss(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that some worker had cached, but not the one that the request was sent to."""
-    return prompt_rows(capture, scope).hashed().placed().share(lambda rows: rows.fleet - rows.worker)
+    return SHARES["kv_routing_loss"].of(prompt_rows(capture, scope))
 
 
 @metric(
@@ -171,7 +168,7 @@ def kv_routing_loss(capture: Capture, scope: Scope) -> Value:
 )
 def kv_eviction_loss(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that the worker had computed and no longer, or not yet, held."""
-    return prompt_rows(capture, scope).engine().placed().share(lambda rows: rows.worker - rows.reused)
+    return SHARES["kv_eviction_loss"].of(prompt_rows(capture, scope))
 
 
 @metric(
@@ -186,4 +183,4 @@ def kv_eviction_loss(capture: Capture, scope: Scope) -> Value:
 )
 def kv_cold_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that nobody had sent before under that policy version, and no serving could reuse."""
-    return prompt_rows(capture, scope).hashed().share(lambda rows: rows.tokens - rows.fleet)
+    return SHARES["kv_cold_fraction"].of(prompt_rows(capture, scope))

@@ -12,14 +12,11 @@ from pytest_rlserve import units
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.ledger import ledger
-from pytest_rlserve.metrics import Value
 from pytest_rlserve.metrics.served import completed_numbers
 from pytest_rlserve.prompts import prompts
 from pytest_rlserve.reuse import cached, ceilings, excess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.metrics import Scope
     from pytest_rlserve.reuse import Mask, Numbers
@@ -98,13 +95,6 @@ class PromptRows:
     def without(self, some: Mask, why: str) -> PromptRows:
         """Leave some of the rows out, and say why."""
         return PromptRows(self.capture, self.numbers[~some], (*self.excluded, why))
-
-    def share(self, part: Callable[[PromptRows], Numbers], of: Callable[[PromptRows], Numbers] | None = None) -> Value:
-        """Return the sum of a part over the sum of the prompt tokens, or of something else."""
-        whole = int((of(self) if of else self.tokens).sum())
-        if whole <= 0:
-            raise NotMeasurable("no prompt token is known")
-        return Value(float(part(self).sum() / whole), len(self.numbers), "; ".join(self.excluded))
 
 
 _NO_ENGINE = (

@@ -25,11 +25,11 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
     Raises:
         NotMeasurable: no whole step is left, nothing was accepted, or too little was completed in it.
     """
-    steps = step_spans(capture)
-    if steps:
-        kept = steps[skip_steps:]
+    spans = step_spans(capture)
+    if spans:
+        kept = spans[skip_steps:]
         if not kept:
-            raise NotMeasurable(f"skip_steps = {skip_steps} leaves no step: the capture has {len(steps)}")
+            raise NotMeasurable(f"skip_steps = {skip_steps} leaves no step: the capture has {len(spans)}")
         start, end = kept[0][0], max(finish for _, finish in kept)
         reason = f"{len(kept)} whole steps" + (f", the first {skip_steps} left out" if skip_steps else "")
     elif span is not None:
@@ -82,17 +82,22 @@ def _events(capture: Capture, *names: str) -> list[dict[str, Any]]:
     return sorted((r for r in rows if r["event"] in names), key=lambda r: (r["t"], names.index(r["event"])))
 
 
-def step_spans(capture: Capture) -> list[tuple[float, float]]:
-    """Return start and finish of every step that has both, by start; of a step that came again, the last time."""
+def steps(capture: Capture) -> list[tuple[float, float, int]]:
+    """Return start, finish and number of every step that has both, by start; of one that came again, the last time."""
     undone = capture.derive(restarts)
-    started: dict[object, float] = {}
-    steps = []
+    started: dict[int, float] = {}
+    found = []
     for event in _events(capture, "step_finished", "step_started"):
         if event["event"] == "step_started":
             started[event["step"]] = event["t"]
         elif event["step"] in started:
-            steps.append((started.pop(event["step"]), event["t"]))
-    return sorted(step for step in steps if not any(one.start <= step[0] < one.end for one in undone))
+            found.append((started.pop(event["step"]), event["t"], event["step"]))
+    return sorted(step for step in found if not any(one.start <= step[0] < one.end for one in undone))
+
+
+def step_spans(capture: Capture) -> list[tuple[float, float]]:
+    """Return start and finish of every step."""
+    return [(start, finish) for start, finish, _ in steps(capture)]
 
 
 def _between_acceptances(capture: Capture) -> tuple[float, float, str]:

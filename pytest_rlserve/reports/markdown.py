@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.reports import breakdown, tables, wording
 from pytest_rlserve.reports import report as report_format
-from pytest_rlserve.reports import tables, wording
 from pytest_rlserve.reports.escape import block, cell, code, marker
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def markdown(report: Mapping[str, Any], *, limit: int = COMMENT_BYTES) -> str:
         _table(_UNCHANGED, "Unchanged", tables.comparisons(report, quiet=True), fold=True),
         _table(_UNCHANGED, "Limits kept", tables.limits(report, quiet=True), fold=True),
         _table(_UNCHANGED, "Checks passed", tables.checks(report, quiet=True), fold=True),
+        *(_table(_DETAILS, table.title, table, fold=True) for table in breakdown.breakdowns(report)),
         _table(_DETAILS, "Measured", tables.metrics(report), fold=True),
         _list(_DETAILS, "Not observable", tables.not_observable(report), fold=True),
         _list(_DETAILS, "Evidence", tables.evidence(report), fold=True),

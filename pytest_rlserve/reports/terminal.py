@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from pytest_rlserve.reports import breakdown, tables, wording
 from pytest_rlserve.reports import report as report_format
-from pytest_rlserve.reports import tables, wording
 from pytest_rlserve.reports.escape import clamp, terminal_safe
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ _INDENTED = {name: f"    {name}" for name in ("accepted", "rejected", "pending")
 def terminal(report: Row, *, verbose: bool = False, columns: int = 100) -> str:
     """Return the report for a terminal of so many columns: the verdict first, then what led to it.
 
-    Passed checks, sources and full messages appear where `verbose`; so do metrics when there are many.
+    Passed checks, sources and full messages appear where `verbose`; so do metrics when there are many, and tables by
+    worker and step that no verdict asks for.
     """
     sections = [
         _verdict(report, columns),
@@ -44,6 +45,7 @@ def terminal(report: Row, *, verbose: bool = False, columns: int = 100) -> str:
         _lines(tables.notes(report), columns),
         *(_message(message) for message in tables.messages(report) if verbose),
         _grid(_both(tables.limits(report, quiet=False), tables.limits(report, quiet=True)), columns),
+        *_breakdowns(report, columns, verbose),
         _metrics(report, columns, verbose),
         _not_run(report, columns, verbose),
         _grid(tables.baseline_changes(report), columns, (1,)),
@@ -195,6 +197,12 @@ def _metrics(report: Row, columns: int, verbose: bool) -> str:
     if verbose or len(table.rows) + len(absent) < FEW_METRICS:
         return "\n\n".join(filter(None, [_grid(table, columns), _lines(absent, columns)]))
     return f"measured: {len(table.rows):,} values, {len(absent):,} not observable (verbose lists them)"
+
+
+def _breakdowns(report: Row, columns: int, verbose: bool) -> list[str]:
+    """Print KV reuse and load by worker and step where a verdict on them has to be looked into."""
+    found = breakdown.breakdowns(report) if verbose else breakdown.breakdowns(report, breakdown.asked(report), most=8)
+    return [_grid(breakdown.narrow(table), columns) for table in found]
 
 
 def _not_run(report: Row, columns: int, verbose: bool) -> str:

@@ -1,4 +1,4 @@
-"""How evenly workers were loaded, and the tables that show it worker by worker and step by step."""
+"""How evenly workers were loaded, and how long requests queued for them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from fleets import parts, served, started
 from hand_made import control, opened
-from oracle import CAPTURES
 
-from pytest_rlserve.errors import NotMeasurable
-from pytest_rlserve.metrics import Scope
-from pytest_rlserve.metrics.balance import by_step, by_worker
 from pytest_rlserve.metrics.measuring import measure
-from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,27 +38,3 @@ def test_queue_depth_may_be_zero_but_not_absent(tmp_path: Path, depths: list[int
     assert measure(opened(tmp_path / "c", **parts(*rows)), "queue_depth.mean").value == sum(depths) / 4
     bare = measure(opened(tmp_path / "d", **parts(served("r", 1, 1, [1]))), "queue_depth.mean")
     assert bare.why == "queue_depth is there for 0 of 1 completed requests"
-
-
-def test_tables_add_up_to_the_whole() -> None:
-    capture = open_capture(CAPTURES / "baseline_kv_1")
-    for table, count in ((by_worker(capture, Scope()), 4), (by_step(capture, Scope()), 3)):
-        assert len(table) == count
-        assert sum(row["requests"] for row in table) == 784
-        whole = sum(row["prompt_tokens"] for row in table)
-        for name in ("kv_reuse_fraction", "kv_reuse_ceiling", "kv_worker_ceiling", "kv_predicted_reuse_fraction"):
-            share = sum(row[name] * row["prompt_tokens"] for row in table) / whole
-            assert share == pytest.approx(measure(capture, name).value)
-
-
-def test_what_a_group_does_not_know_is_none(tmp_path: Path) -> None:
-    (row,) = by_worker(opened(tmp_path / "c", **parts(served("r", 1, 1, [1]))), Scope())
-    assert (row["worker"], row["requests"], row["kv_reuse_fraction"]) == ("1", 1, 0.0)
-    assert (row["queue_depth"], row["kv_predicted_reuse_fraction"]) == (None, None)
-
-
-def test_a_capture_without_a_completed_request_has_no_table(tmp_path: Path) -> None:
-    row, events = served("r", 1, 1, [1])
-    canceled = [events[0], events[1] | {"event": "canceled"}]
-    with pytest.raises(NotMeasurable):
-        by_worker(opened(tmp_path / "c", **parts((row, canceled))), Scope())

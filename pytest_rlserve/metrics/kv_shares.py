@@ -1,0 +1,61 @@
+"""What each KV metric is made of, in tokens of the requests that count: for the whole, a worker, or a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_rlserve.errors import NotMeasurable
+from pytest_rlserve.metrics import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_rlserve.metrics.prompt_rows import PromptRows
+    from pytest_rlserve.reuse import Numbers
+
+_NOTHING = "no prompt token is known"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share of tokens: the sum of `part` over the sum of `whole`, over the rows that `known` keeps."""
+
+    known: Callable[[PromptRows], PromptRows]
+    part: Callable[[PromptRows], Numbers]
+    whole: Callable[[PromptRows], Numbers] = lambda rows: rows.tokens
+    nothing: str = _NOTHING
+    """Why there is no share where the whole is 0."""
+
+    def of(self, rows: PromptRows) -> Value:
+        """Return the share, with the number of its requests and what was left out.
+
+        Raises:
+            NotMeasurable: too few rows know it, or there is nothing to divide by.
+        """
+        rows = self.known(rows)
+        whole = int(self.whole(rows).sum())
+        if whole <= 0:
+            raise NotMeasurable(self.nothing)
+        return Value(float(self.part(rows).sum() / whole), len(rows.numbers), "; ".join(rows.excluded))
+
+
+SHARES = {
+    "kv_reuse_fraction": Share(lambda rows: rows.engine(), lambda rows: rows.reused),
+    "kv_reuse_ceiling": Share(lambda rows: rows.hashed(), lambda rows: rows.fleet),
+    "kv_worker_ceiling": Share(lambda rows: rows.placed(), lambda rows: rows.worker),
+    "kv_reuse_efficiency": Share(
+        lambda rows: rows.engine().hashed(),
+        lambda rows: rows.reused,
+        lambda rows: rows.fleet,
+        "no two prompts of the capture begin with the same whole block: nothing could be reused",
+    ),
+    "kv_routing_loss": Share(lambda rows: rows.hashed().placed(), lambda rows: rows.fleet - rows.worker),
+    "kv_eviction_loss": Share(lambda rows: rows.engine().placed(), lambda rows: rows.worker - rows.reused),
+    "kv_cold_fraction": Share(lambda rows: rows.hashed(), lambda rows: rows.tokens - rows.fleet),
+    "kv_predicted_reuse_fraction": Share(lambda rows: rows.predicted(), lambda rows: rows.predictions),
+    "kv_prediction_error_fraction": Share(
+        lambda rows: rows.engine().predicted(), lambda rows: abs(rows.predictions - rows.reused)
+    ),
+}
+"""By the name of the metric, in the order in which tables show them."""
