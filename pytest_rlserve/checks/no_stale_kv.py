@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.checks.told_elsewhere import told_elsewhere
 from pytest_rlserve.fleet import fleet
+from pytest_rlserve.joins import join
 from pytest_rlserve.prompts import prompts
 from pytest_rlserve.reuse import cached, excess
 
@@ -94,15 +94,34 @@ def _unexplained(capture: Capture) -> Iterator[Finding]:
     tokens = int(found.unexplained.sum())
     whole = int(capture.derive(cached).best[found.judged].sum())
     share = tokens / whole
-    missing = "; its providers may be in rows that were lost" if any(not s.whole for s in capture.sources) else ""
     yield _finding(
         capture,
         rows,
-        f"unexplained reuse: {tokens:,} tokens in {len(rows):,} requests, {units.percent(share, signed=False)} of "
-        f"the {whole:,} reused ({units.percent(_UNEXPLAINED, signed=False)} may be), of blocks that no request of "
-        f"the capture had brought to the worker{missing}",
+        f"unexplained reuse: {tokens:,} tokens in {len(rows):,} requests, {share * 100:.2f} % of the {whole:,} reused "
+        f"({_UNEXPLAINED * 100:g} % may be), of blocks that no row of the capture had brought to the worker"
+        f"{_without_rows(capture)}",
         "failure" if share > _UNEXPLAINED else "note",
     )
+
+
+def _without_rows(capture: Capture) -> str:
+    """Name what may have brought those blocks and left no row: then nothing is wrong with the reuse itself."""
+    joined = capture.derive(join)
+    torn = [finding.path for finding in capture.findings if finding.check == "shards_are_whole" and finding.path]
+    lost, several = joined.traceable - joined.traceable_served, len(joined.without_row.get("n>1", ()))
+    said = [
+        f"rows are missing from {', '.join(dict.fromkeys(torn))}" if torn else "",
+        f"{lost:,} completed requests have lost theirs"
+        if lost and torn
+        else f"{lost:,} completed requests have lost their row"
+        if lost
+        else "",
+        f"{several:,} requests with several choices never had a row" if several else "",
+    ]
+    told = " and ".join(filter(None, said))
+    if torn or lost:
+        return f"; it may be no fault of the engine, since {told}: judge a capture that is whole"
+    return f"; {told}" if told else ""
 
 
 def _finding(capture: Capture, rows: Numbers | list[int], message: str, severity: str) -> Finding:
