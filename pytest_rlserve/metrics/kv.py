@@ -44,9 +44,9 @@ def kv_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     Requests that reused blocks of an earlier policy version are left
     out, and the number with them is shown beside it.
     """
-    if not capture.has("requests"):
-        return reuse_without_rows(capture, scope)
     try:
+        if not capture.has("requests"):
+            return reuse_without_rows(capture, scope)
         return SHARES["kv_reuse_fraction"].of(prompt_rows(capture, scope))
     except NotMeasurable as error:
         if not capture.has("scrapes"):

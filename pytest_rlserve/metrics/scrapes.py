@@ -1,7 +1,8 @@
 """Series of scraped metrics: what a counter counted during the run, and what a gauge showed.
 
-A counter that falls was reset by a restart: only what it counted since then is known. A series that is not there says
-nothing; it is never 0. A counter that an earlier scrape of the same endpoint did not have yet began at 0.
+A counter that falls was reset by a restart: only what it counted since then is known. So is one whose process was
+replaced without its falling, which the uptime or start time that a process shows of itself tells. A series that is not
+there says nothing; it is never 0. A counter that an earlier scrape of the same endpoint did not have yet began at 0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _ORDER = {name: rank for rank, names in enumerate((("before", "start", "begin"), ("mid", "during"))) for name in names}
 _LATE = {"after", "end", "stop"}
+_SHOWN = 5
+_UPTIME, _BORN = "dynamo_component_uptime_seconds", "process_start_time_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class Counted:
     def note(self) -> str:
         """Say what the value does not cover."""
         if self.resets:
-            return f"counter reset seen ({', '.join(self.resets)}): covers only the time since the restart"
+            more = f" +{len(self.resets) - _SHOWN:,} more" if len(self.resets) > _SHOWN else ""
+            seen = ", ".join(self.resets[:_SHOWN]) + more
+            return f"counter reset seen ({seen}): covers only the time since the restart"
         return "" if self.whole else "one scrape only: counts since the process started"
 
 
@@ -60,6 +65,22 @@ def series(capture: Capture) -> Mapping[str, Any]:
         tags = scrapes[row["target"]]
         values = found.setdefault(row["name"], {}).setdefault((row["target"], row["labels"]), [None] * len(tags))
         values[tags.index(row["tag"])] = row["value"]
+    return found
+
+
+def restarts(capture: Capture) -> Mapping[str, int]:
+    """Return endpoint → the place of the scrape before which its process was last replaced; 0 if it never was.
+
+    Dynamo's processes show their worker id and uptime, those with Prometheus' Python client the time of their start.
+    """
+    found: dict[str, int] = {}
+    for (target, _), values in capture.derive(series).get(_UPTIME, {}).items():
+        first = next((place for place, value in enumerate(values) if value is not None), 0)
+        found[target] = max(found.get(target, 0), first, _last_reset(values))
+    for (target, _), values in capture.derive(series).get(_BORN, {}).items():
+        known = [(place, value) for place, value in enumerate(values) if value is not None]
+        changed = (later for (_, born), (later, reborn) in itertools.pairwise(known) if born != reborn)
+        found[target] = max(found.get(target, 0), *changed, 0)
     return found
 
 
@@ -87,12 +108,13 @@ def counted(capture: Capture, *names: str, **labels: str) -> tuple[Counted, ...]
         if not all(runs) or any(values[-1] is None for values in runs):
             continue
         whole &= len(runs[0]) > 1
-        since = max(map(_last_reset, runs))
+        replaced = capture.derive(restarts).get(key[0], 0)
+        since = max(replaced, *map(_last_reset, runs))
         for place, (name, values) in enumerate(zip(names, runs, strict=True)):
             base = 0.0 if since or not len(values) > 1 else values[0] or 0.0
             totals[place] += (values[-1] or 0.0) - base
             if since:
-                resets[f"{name}{_shown(key[1])}"] = None
+                resets[f"{name}{_shown(key[1])}" + (f" of {key[0]}" if replaced else "")] = None
     return tuple(Counted(total, tuple(resets), whole) for total in totals)
 
 

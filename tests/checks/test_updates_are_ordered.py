@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fleets import moved, parts, served, started, update, without
 from hand_made import EPOCH, Record, control, opened
-from oracle import CAPTURES
+from oracle import CAPTURES, read, read_by_time
 
 from pytest_rlserve.checks import CheckResult, Evidence, run_check
 from pytest_rlserve.readers import open_capture
 
-SHARED = Path(__file__).parents[3] / "shared" / "captures"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -157,9 +157,15 @@ def test_the_worker_that_update_2_of_stale_worker_1_missed_is_named() -> None:
     assert said(result) == "update 2 missed worker 3264423129048537586, which stays on version 1"
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the capture of a lost worker, which is not committed")
-def test_the_lost_worker_of_worker_lost_1_is_named() -> None:
-    result = run_check(open_capture(SHARED / "worker_lost_1"), "updates_are_ordered")
-    assert result.status == "pass"
+def test_the_lost_worker_of_worker_lost_1_is_named_with_the_requests_that_failed_on_it() -> None:
+    folder = CAPTURES / "worker_lost_1"
+    (lost,) = [event["worker_id"] for event in read_by_time(folder, "control") if event["event"] == "worker_lost"]
+    lines = [line for file in sorted(folder.glob("request-trace*")) for line in read(file)[0]]
+    rows = [line["event"]["request"] for line in lines]
+    its = {row.get("x_request_id") for row in rows if row.get("worker", {}).get("decode_worker_id") == int(lost)}
+    failed = [a for a in read_by_time(folder, "attempts") if (a["event"], a.get("level")) == ("failed", "request")]
+    count = sum(event["x_request_id"] in its for event in failed)
+    result = run_check(open_capture(folder), "updates_are_ordered")
+    assert (result.status, count) == ("pass", 15)
     (finding,) = result.findings
-    assert "worker 17179486030543328768 was lost; 15 requests" in finding.message
+    assert f"worker {lost} was lost; {count} requests" in finding.message

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from fleets import parts, served
 from hand_made import write
+from oracle import CAPTURES
 
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
@@ -18,8 +21,10 @@ from pytest_rlserve.readers import open_capture
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
+SCRAPES = Path(__file__).parents[1] / "data" / "scrapes"
+"""Scrapes of recorded runs, cut down to the series that are used."""
 SHARED = Path(__file__).parents[3] / "shared" / "captures"
-recorded = pytest.mark.skipif(not SHARED.is_dir(), reason="needs recorded scrapes, which are not committed")
+beside = pytest.mark.skipif(not SHARED.is_dir(), reason="needs recorded captures beside the checkout")
 
 
 def scraped(folder: Path, **scrapes: str) -> Capture:
@@ -150,25 +155,94 @@ def test_reuse_by_the_frontends_sums_is_the_last_resort(folder: Path) -> None:
     assert "prediction" in str(measure(scraped(folder, end=few), "kv_reuse_fraction").why)
 
 
-@recorded
-def test_router_queue_1_waits_in_the_router_and_baseline_kv_1_does_not() -> None:
-    queued, usual = (open_capture(SHARED / name) for name in ("router_queue_1", "baseline_kv_1"))
-    times = [measure(capture, "router_queue_time").value for capture in (queued, usual)]
-    assert times == pytest.approx([0.00724, 0.00012], abs=0.00001)
+def raw(capture: str, file: str) -> dict[str, float]:
+    """The samples of a scrape by name, added up over their labels, split by hand."""
+    found: dict[str, float] = {}
+    for line in (SCRAPES / capture / file).read_text().splitlines():
+        if not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            name = series.partition("{")[0]
+            found[name] = found.get(name, 0) + float(value)
+    return found
 
 
-@recorded
-@pytest.mark.parametrize("name", [f"baseline_{run}" for run in ("kv_1", "kv_2", "kv_3", "jobb_1", "jobc_2")])
-def test_cached_tokens_of_usage_are_exactly_what_the_frontend_counted(name: str) -> None:
-    capture = open_capture(SHARED / name)
+@pytest.mark.parametrize(("name", "about"), [("router_queue_1", 0.00724), ("baseline_kv_1", 0.00012)])
+def test_router_queue_1_waits_in_the_router_and_baseline_kv_1_does_not(name: str, about: float) -> None:
+    series = "dynamo_router_overhead_scheduling_ms"
+    start, end = (raw(name, f"frontend.{tag}.prom") for tag in ("start", "end"))
+    spent, count = (end[f"{series}_{part}"] - start[f"{series}_{part}"] for part in ("sum", "count"))
+    measured = measure(open_capture(SCRAPES / name), "router_queue_time")
+    assert (measured.value, measured.n) == (pytest.approx(spent / count / 1000), count)
+    assert measured.value == pytest.approx(about, abs=0.00001)
+
+
+def together(folder: Path, name: str) -> Capture:
+    """A recorded run with its scrapes, which are kept apart from it."""
+    shutil.copytree(CAPTURES / name, folder)
+    shutil.copytree(SCRAPES / name, folder / "metrics")
+    return open_capture(folder)
+
+
+@pytest.mark.parametrize("name", ["baseline_kv_1", "small_cache_1", "regressed_round_robin_1"])
+def test_cached_tokens_of_usage_are_exactly_what_the_frontend_counted(folder: Path, name: str) -> None:
+    equal(together(folder, name))
+
+
+@beside
+@pytest.mark.parametrize("name", ["baseline_kv_2", "baseline_kv_3", "baseline_jobb_1", "baseline_jobc_2"])
+def test_they_are_in_the_captures_beside_the_checkout_too(name: str) -> None:
+    equal(open_capture(SHARED / name))
+
+
+def equal(capture: Capture) -> None:
     usage = [one.get("cached_tokens") for one in capture.derive(ledger).requests if one.outcome == "completed"]
     total, count = counted(capture, "dynamo_frontend_cached_tokens_sum", "dynamo_frontend_cached_tokens_count")
+    assert len(usage) == 790
     assert (total.value, count.value) == (sum(usage), len(usage))
 
 
-@recorded
+def test_scrapes_alone_tell_the_reuse_by_the_frontends_sums() -> None:
+    end = raw("baseline_kv_1", "frontend.end.prom")
+    measured = measure(open_capture(SCRAPES / "baseline_kv_1"), "kv_reuse_fraction")
+    share = end["dynamo_frontend_cached_tokens_sum"] / end["dynamo_frontend_input_sequence_tokens_sum"]
+    assert (measured.value, measured.n) == (pytest.approx(share), 790)
+
+
 def test_round_robin_has_no_router_metrics_and_a_small_cache_preempts() -> None:
-    assert measure(open_capture(SHARED / "regressed_round_robin_1"), "router_queue_time").value is None
-    small = open_capture(SHARED / "small_cache_1")
-    assert (measure(small, "preemptions").value or 0) > 0
+    measured = measure(open_capture(SCRAPES / "regressed_round_robin_1"), "router_queue_time")
+    assert (measured.value, "does not measure it in this mode" in str(measured.why)) == (None, True)
+    small = open_capture(SCRAPES / "small_cache_1")
+    last = [raw("small_cache_1", f"worker{n}.end.prom")["vllm:num_preemptions_total"] for n in range(4)]
+    preempted = measure(small, "preemptions")
+    assert preempted.value == sum(last) > 0
     assert (measure(small, "kv_usage_fraction").value or 0) > 0.9
+
+
+def test_workers_that_were_replaced_between_scrapes_are_named_although_no_counter_fell() -> None:
+    counts = [raw("small_cache_1", f"worker1.{tag}.prom").get("vllm:num_preemptions_total") for tag in ("mid", "end")]
+    assert counts == [1, 1]  # of two processes: what the first one counted after its scrape is lost
+    found = measure(open_capture(SCRAPES / "small_cache_1"), "preemptions").excluded
+    assert "of worker1, " in found
+    assert found.endswith("covers only the time since the restart")
+    assert "restart" not in measure(open_capture(SCRAPES / "small_cache_1"), "router_queue_time").excluded
+
+
+@pytest.mark.parametrize("born", [1790000000.0, 1790000100.5])
+def test_a_new_start_time_of_a_process_is_a_reset_of_all_its_counters(folder: Path, born: float) -> None:
+    start = "n_total 5\nprocess_start_time_seconds 1790000000.0\n"
+    capture = scraped(folder, start=start, end=f"n_total 8\nprocess_start_time_seconds {born}\n")
+    (found,) = counted(capture, "n_total")
+    replaced = born > 1790000000.0
+    assert (found.value, found.resets) == ((8, ("n_total of frontend",)) if replaced else (3, ()))
+
+
+def test_the_same_worker_has_one_id_in_traces_and_in_both_spellings_of_scrapes(folder: Path) -> None:
+    capture = together(folder, "baseline_kv_1")
+    rows = [row | json.loads(row["labels"]) for row in capture.scrapes.to_pylist()]
+    own = {r["worker_id"] for r in rows if r["target"].startswith("worker") and r["name"].endswith("uptime_seconds")}
+    seen = {row["worker_id"] for row in rows if row["name"] == "dynamo_frontend_worker_active_decode_blocks"}
+    hexadecimal = (SCRAPES / "baseline_kv_1" / "worker0.end.prom").read_text().split('worker_id="')[1][:16]
+    served = {str(worker) for worker in capture.requests["decode_worker_id"].drop_null().to_pylist()}
+    assert str(int(hexadecimal, 16)) in own & seen & served
+    assert served <= own
+    assert seen <= served

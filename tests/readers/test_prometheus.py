@@ -14,7 +14,7 @@ from pytest_rlserve.readers import open_capture
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
-SHARED = Path(__file__).parents[3] / "shared" / "captures"
+SCRAPES = Path(__file__).parents[1] / "data" / "scrapes"
 SCRAPE = """\
 # HELP requests_total All requests.
 # TYPE requests_total counter
@@ -113,12 +113,11 @@ def test_scrapes_do_not_make_a_capture_a_trace(tmp_path: Path) -> None:
     assert capture.sources[0].covers == ()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs recorded scrapes, which are not committed")
 def test_every_sample_of_a_recorded_scrape_is_read() -> None:
-    folder = SHARED / "router_queue_1"
+    folder = SCRAPES / "router_queue_1"
     capture = open_capture(folder)
     assert not capture.not_read
-    lines = (folder / "metrics" / "frontend.end.prom").read_text().splitlines()
+    lines = (folder / "frontend.end.prom").read_text().splitlines()
     kept = [line for line in lines if not line.startswith("#") and ("_bucket{" not in line or 'le="+Inf"' in line)]
-    (source,) = [one for one in capture.sources if one.path == "metrics/frontend.end.prom"]
+    (source,) = [one for one in capture.sources if one.path == "frontend.end.prom"]
     assert source.rows == len(kept)
