@@ -1,191 +1,38 @@
-"""From events to accounts: one account for each attempt, and one for each HTTP request the framework recorded.
-
-    dispatched = completed + canceled + failed + open
-    completed  = accepted + rejected + pending
-
-A retry is counted beside its outcome. Events may be out of order in the files; they are folded by time.
-Contradictions are never resolved silently: the first word stands, and the second becomes a finding.
-"""
+"""The fold: each event is entered into the account it speaks of, and what cannot be so is a finding."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.capture import AXES, Finding
+from pytest_rlserve.ledger.account import OUTCOMES, Account, Ledger, Level
+from pytest_rlserve.ledger.events import key_of
 from pytest_rlserve.model import ATTEMPT_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_rlserve.capture import Capture
+    from pytest_rlserve.ledger.events import Key
 
-Level = Literal["attempt", "request"]
-_Key = tuple[str, str | None, str, str | None]
-"""Level, run, attempt id and, of a request, its x-request-id, else its response id."""
-_ORDER = {
-    event: rank
-    for rank, event in enumerate(("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected"))
-}
-OUTCOMES = ("completed", "canceled", "failed")
-_DECISIONS = ("accepted", "rejected")
 _OWN = {"event", "t", "level", "run", "attempt_id", "x_request_id", "x_request_ids", "source", "line"}
 _CARRIED = [column.name for column in ATTEMPT_EVENTS if column.name not in _OWN]
 
 
-@dataclass(slots=True, kw_only=True)
-class Account:
-    """What became of one attempt, or of one HTTP request of an attempt."""
-
-    level: Level
-    run: str | None
-    attempt_id: str
-    x_request_ids: tuple[str, ...] = ()
-    dispatched_at: float | None = None
-    ended_at: float | None = None
-    outcome: Literal["completed", "canceled", "failed"] | None = None
-    """None while open."""
-    decided_at: float | None = None
-    acceptance: Literal["accepted", "rejected"] | None = None
-    """None while pending."""
-    retried: bool = False
-    fields: dict[str, Any] = field(default_factory=dict)
-    """The other fields its events carry, the latest word last."""
-    source: str = ""
-    line: int = 0
-
-    def get(self, name: str) -> Any:
-        """Return one of the carried fields, or None if no event said it."""
-        return self.fields.get(name)
-
-    @property
-    def name(self) -> str:
-        """Name it as a user would look it up."""
-        if self.level == "attempt":
-            return self.attempt_id
-        return self.x_request_ids[0] if self.x_request_ids else self.get("response_id") or self.attempt_id
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The algebra of one level. A field is None where no source covers it."""
-
-    dispatched: int | None
-    completed: int | None
-    canceled: int | None
-    failed: int | None
-    open: int | None
-    retried: int | None
-    accepted: int | None = None
-    rejected: int | None = None
-    pending: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """All accounts of a capture, and the contradictions met on the way."""
-
-    attempts: tuple[Account, ...]
-    requests: tuple[Account, ...]
-    findings: tuple[Finding, ...]
-    covers: frozenset[str] = frozenset(AXES)
-    """What the sources of the events can tell."""
-
-    def counts(self, level: Level) -> Counts | None:
-        """Count one level, or return None if no event of that level was recorded."""
-        accounts = self.attempts if level == "attempt" else self.requests
-        if not accounts:
-            return None
-        ended = Counter(account.outcome for account in accounts)
-        decided = Counter(account.acceptance for account in accounts if account.outcome == "completed")
-        decides = level == "attempt" and bool(decided["accepted"] or decided["rejected"])
-
-        def known(count: int, *axes: str) -> int | None:
-            return count if self.covers.issuperset(axes) else None
-
-        return Counts(
-            dispatched=known(len(accounts), "dispatched"),
-            completed=known(ended["completed"], "completed"),
-            canceled=known(ended["canceled"], "canceled"),
-            failed=known(ended["failed"], "failed"),
-            open=known(ended[None], "dispatched", *OUTCOMES),
-            retried=known(sum(account.retried for account in accounts), "retried"),
-            accepted=known(decided["accepted"], "accepted") if decides else None,
-            rejected=known(decided["rejected"], "rejected") if decides else None,
-            pending=known(decided[None], "completed", *_DECISIONS) if decides else None,
-        )
-
-
-def ledger(capture: Capture) -> Ledger:
-    """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``.
-
-    What is told of whole groups opens no account.
-    """
-    events = [event for event in capture.attempt_events.to_pylist() if event["level"] != "group"]
-    _complete_runs(events)
-    _name_requests(events)
-    _sort(events)
-    fold = _Fold({source.path: frozenset(source.covers) for source in capture.sources})
-    for event in events:
-        fold.take(event)
-    return fold.close()
-
-
-def _sort(events: list[dict[str, Any]]) -> None:
-    """Sort by time. An event without one takes that of the first event that has to come after it, else it is last."""
-    timed: dict[_Key, list[tuple[int, float]]] = defaultdict(list)
-    untimed = {_key(event) for event in events if event["t"] is None}
-    for event in events:
-        if event["t"] is not None and (key := _key(event)) in untimed:
-            timed[key].append((_ORDER[event["event"]], event["t"]))
-
-    def instant(event: dict[str, Any]) -> float:
-        if event["t"] is not None:
-            return float(event["t"])
-        rank = _ORDER[event["event"]]
-        return min((t for other, t in timed[_key(event)] if other > rank), default=math.inf)
-
-    events.sort(key=lambda e: (instant(e), _ORDER[e["event"]], e["attempt_id"], e["x_request_id"] or ""))
-
-
-def _name_requests(events: list[dict[str, Any]]) -> None:
-    """Name every request: by its x-request-id, else by its response id if already its dispatch is told with that."""
-    named = {e["response_id"] for e in events if e["event"] == "dispatched" and not e["x_request_id"]}
-    for event in events:
-        response = event["response_id"] if event["response_id"] in named else None
-        event["request"] = (event["x_request_id"] or response) if event["level"] == "request" else None
-
-
-def _key(event: dict[str, Any]) -> _Key:
-    return event["level"], event["run"], event["attempt_id"], event["request"]
-
-
-def _complete_runs(events: list[dict[str, Any]]) -> None:
-    """Fill in the run where only some events of an attempt name it, as long as they name one."""
-    runs: dict[str, set[str]] = defaultdict(set)
-    for event in events:
-        if event["run"] is not None:
-            runs[event["attempt_id"]].add(event["run"])
-    for event in events:
-        if event["run"] is None and len(runs[event["attempt_id"]]) == 1:
-            (event["run"],) = runs[event["attempt_id"]]
-
-
-class _Fold:
+class Fold:
     """The state of the fold: accounts by key, in the order in which they were dispatched."""
 
     def __init__(self, covers: dict[str, frozenset[str]]) -> None:
+        """Begin with no account; `covers` says of each source, by its path, what it can tell."""
         self._covers = covers
-        self._accounts: dict[_Key, list[Account]] = {}
+        self._accounts: dict[Key, list[Account]] = {}
         self._findings: list[Finding] = []
-        self._retried: dict[_Key, list[dict[str, Any]]] = defaultdict(list)
+        self._retried: dict[Key, list[dict[str, Any]]] = defaultdict(list)
         """Retries whose dispatch has not been seen; it usually follows, but a framework may tell later."""
 
     def take(self, event: dict[str, Any]) -> None:
         """Enter one event into the account it speaks of."""
-        level, kind, key = event["level"], event["event"], _key(event)
+        level, kind, key = event["level"], event["event"], key_of(event)
         accounts = self._accounts.setdefault(key, [])
         if kind == "retried":
             self._retried[key].append(event)
@@ -209,7 +56,7 @@ class _Fold:
         covers = self._covers.get(event["source"])
         return covers is None or axis in covers
 
-    def _opened(self, event: dict[str, Any], key: _Key) -> Account:
+    def _opened(self, event: dict[str, Any], key: Key) -> Account:
         account = Account(
             level=event["level"],
             run=event["run"],
