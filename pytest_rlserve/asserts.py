@@ -6,14 +6,18 @@ an assertion must hold; the message then says what the capture would have to hol
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Literal
 
 from pytest_rlserve.checks import CheckResult, Evidence, run_check
-from pytest_rlserve.errors import UsageError
+from pytest_rlserve.errors import UsageError, nearest
 from pytest_rlserve.gate.limits import parse_limit
+from pytest_rlserve.joins.reconciliation import PARTS, Part, reconcile
 from pytest_rlserve.metrics import Scope, measuring
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_rlserve.capture import Capture
 
 _FOUNDATION = ("rows_fit_schema", "shards_are_whole", "requests_are_unique")
@@ -29,15 +33,39 @@ def assert_valid(capture: Capture) -> None:
         _hold([result for result in results if result.name != "requests_are_unique"])
 
 
-def assert_reconciled(capture: Capture, *, open_attempts: float = 0) -> None:
+def assert_reconciled(capture: Capture, *, open_attempts: float = 0, by: Part | None = None) -> None:
     """Assert that every dispatched attempt is completed, canceled, failed, or one of a few still open.
 
     Args:
         capture: the capture to judge.
         open_attempts: how many may be open at the end: a number, or a fraction of those dispatched if below 1.
+        by: "step", "group" or "run" judges each of them by itself: the sums must come out there, and `open_attempts`
+            holds there. An attempt belongs to the step that it was dispatched for.
     """
     __tracebackhide__ = True
-    _hold([run_check(capture, "attempts_reconcile", Evidence(open_attempts=open_attempts))])
+    if by is not None and by not in PARTS:
+        raise UsageError(f"by must be one of {', '.join(PARTS)}, is {by!r}{nearest(str(by), PARTS)}")
+    _hold([run_check(capture, "attempts_reconcile", Evidence(open_attempts=math.inf if by else open_attempts))])
+    if by and (problems := list(_in_parts(capture, by, open_attempts))):
+        raise AssertionError("\n".join(problems))
+
+
+def _in_parts(capture: Capture, by: Part, open_attempts: float) -> Iterator[str]:
+    parts = reconcile(capture, by)
+    if all(one.part is None for one in parts):
+        yield f"{capture.name} cannot be reconciled by {by}: no attempt names its {by}"
+    for one in parts:
+        place = f"{by} {one.part}" if one.part else f"what names no {by}"
+        left, dispatched = one.counts.open or 0, one.counts.dispatched or 0
+        allowed = open_attempts * dispatched if 0 < open_attempts < 1 else open_attempts
+        if left > allowed:
+            yield (
+                f"attempts do not reconcile in {place} of {capture.name}: {left:,} of {dispatched:,} dispatched "
+                f"{one.level}s never ended ({allowed:g} may be open)"
+            )
+        for text, whole, total in one.sums():
+            if whole != total:
+                yield f"{one.level}s do not reconcile in {place} of {capture.name}: {text}, yet {whole:,} ≠ {total:,}"
 
 
 def assert_joined(capture: Capture, *, rows: float = 0.999, traceable: float = 0.999) -> None:

@@ -116,13 +116,17 @@ def test_requests_without_a_row_have_the_same_reasons(run: Run) -> None:
     figures = expected["without_row"]
     assert sorted(several) == figures["completed_n"]["ids"]
     assert names.get("lost row", []) == figures["completed_lost"]["ids"]
-    assert names.get("early cancel", []) == figures["canceled"]["ids"]
+    canceled = [*names.get("early cancel", []), *names.get("late cancel", [])]
+    assert sorted(canceled) == figures["canceled"]["ids"]
     statuses = figures["failed_by_other_status"]
     failed_several = len(missing.get("n>1", ())) - len(several)
-    other = sum(len(missing.get(why, ())) for why in ("refused", "unreachable")) + failed_several
+    other = sum(len(missing.get(why, ())) for why in ("refused", "unreachable", "broken stream")) + failed_several
+    assert len(missing.get("unreachable", ())) == statuses.get("None", 0)
     assert len(missing.get("404", ())) == figures["failed_404"]
     assert other == sum(statuses.values())
-    assert set(names) <= {"n>1", "404", "lost row", "early cancel", "refused", "unreachable"}
+    assert set(names) <= {
+        *("n>1", "404", "lost row", "early cancel", "late cancel", "refused", "unreachable", "broken stream")
+    }
 
 
 def test_the_window_and_its_rates_are_the_same(run: Run) -> None:

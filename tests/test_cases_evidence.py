@@ -152,7 +152,7 @@ def test_case_15_the_six_are_named_with_the_reason_and_called_neither_lost_nor_f
     message = expect(case.answer()["verdict"], case.opened(), "requests_are_joined").message()
     assert "6 of 10 completed attempts have no serving row" in message
     assert "n>1 (4)" in message
-    assert "untraced route (2)" in message
+    assert "native /generate (2)" in message
     assert "lost" not in message
     assert run_check(case.opened(), "attempts_reconcile").status == "pass"
 

@@ -125,11 +125,15 @@ def test_a_session_that_two_attempts_share_gives_its_row_to_neither(folder: Path
     ("fields", "outcome", "reason"),
     [
         ({"n": 4}, "completed", "n>1"),
-        ({"endpoint": "/generate"}, "completed", "untraced route"),
+        ({"endpoint": "/generate"}, "completed", "native /generate"),
         ({"endpoint": "/v1/completions", "n": 1}, "completed", "lost row"),
         ({}, "canceled", "early cancel"),
         ({"http_status": 404}, "failed", "404"),
         ({"http_status": 503}, "failed", "refused"),
+        ({"http_status": 200}, "failed", "broken stream"),
+        ({"ttft_ms": 80}, "canceled", "late cancel"),
+        ({"output_tokens": 3}, "canceled", "late cancel"),
+        ({"output_tokens": 0}, "canceled", "early cancel"),
         ({}, "failed", "unreachable"),
         ({}, None, "open at the end"),
         ({"n": 4}, None, "n>1"),
@@ -144,6 +148,41 @@ def test_a_request_without_a_row_is_explained(
     assert reasons(joined) == {reason: ["x"]}
     expected = (2, 1) if reason == "lost row" else (1, 1)
     assert (joined.traceable, joined.traceable_served) == expected
+
+
+def test_a_row_without_an_owner_has_its_reason(folder: Path) -> None:
+    events = [*completed("a", 0, 5), *completed("b", 0, 5), *completed("c", 0, 5)]
+    for event in events:
+        event["session_id"] = "mine" if event["attempt_id"] == "c" else "both"
+    names = {"own": "mine", "shared": "both", "foreign": "other", "nameless": None}
+    rows = [request_end(name, x_request_id=None, session=session) for name, session in names.items()]
+    joined = opened(folder, attempts=events, rows=rows).derive(join)
+    assert joined.strays == {"ambiguous key": [1], "foreign row": [2], "no session header": [3]}
+
+
+def test_what_carries_no_key_is_not_called_lost(folder: Path) -> None:
+    events = [*completed("bare", 0, 5), *(event | {"session_id": "s"} for event in completed("a", 0, 5))]
+    rows = [request_end("r1", x_request_id=None, session="s")]
+    joined = opened(folder, attempts=events, rows=rows).derive(join)
+    assert reasons(joined) == {"no session header": ["bare"]}
+    assert (joined.traceable, joined.traceable_served) == (2, 1)
+
+
+def test_where_rows_came_without_a_session_an_attempt_without_a_row_may_own_one_of_them(folder: Path) -> None:
+    events = [event | {"session_id": name} for name in "ab" for event in completed(name, 0, 5)]
+    rows = [request_end("r1", x_request_id=None, session="a"), request_end("r2", x_request_id=None)]
+    joined = opened(folder, attempts=events, rows=rows).derive(join)
+    assert reasons(joined) == {"no session header": ["b"]}
+    assert joined.strays == {"no session header": [1]}
+
+
+def test_an_attempt_that_says_how_many_turns_it_took_must_have_as_many_rows(folder: Path) -> None:
+    events = [event | {"session_id": "s"} for event in completed("a", 0, 5)]
+    events[1]["turns"] = 3
+    rows = [request_end(name, x_request_id=None, session="s") for name in ("r1", "r2")]
+    joined = opened(folder, attempts=events, rows=rows).derive(join)
+    assert reasons(joined) == {"lost turn": ["a"]}
+    assert (joined.joined, joined.traceable, joined.traceable_served) == (2, 1, 0)
 
 
 def test_a_canceled_request_that_has_its_row_is_no_residual(folder: Path) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.joins import join
+from pytest_rlserve.joins.reconciliation import reconcile
+from pytest_rlserve.joins.repeats import served_again
+from pytest_rlserve.joins.residuals import STRAYS
 from pytest_rlserve.ledger import OUTCOMES, Account, ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.joins import Joined
 
 _NAME = "attempts_reconcile"
 
@@ -24,7 +26,7 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
 
     It fails on attempts that were dispatched and never ended (more than the policy's `open_attempts`), on
     events that contradict each other or belong to no dispatched attempt, on a sample accepted twice, and on a
-    request that was served twice: a client that retried by itself.
+    request that was served twice: a client that retried by itself. `rlserve reconcile` prints the sums, part by part.
     """
     accounts = capture.derive(ledger)
     own = (*accounts.attempts, *accounts.requests)
@@ -41,7 +43,7 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
         return Outcome(observed=0, of=len(own), noun=noun, findings=findings, inconclusive=why)
     for level, some in (("attempt", accounts.attempts), ("request", accounts.requests)):
         findings += _open(level, [account for account in some if account.outcome is None], len(some), evidence)
-    findings += _served_twice(capture, capture.derive(join))
+    findings += [*_served_twice(capture), *_unaccounted(capture)]
     ended = sum(account.outcome is not None for account in own)
     return Outcome(observed=ended, of=len(own), noun=noun, findings=findings)
 
@@ -71,44 +73,48 @@ def _open(level: str, accounts: Sequence[Account], dispatched: int, evidence: Ev
     ]
 
 
-def _served_twice(capture: Capture, joined: Joined) -> list[Finding]:
+def _unaccounted(capture: Capture) -> Iterator[Finding]:
+    """Note requests of attempts that nobody recorded, and rows of requests that nobody recorded."""
+    orphans = [id_ for one in capture.derive(reconcile) for id_ in one.outside.get("of no attempt", ())]
+    if orphans:
+        text = f"{_many(orphans, 'request')} of no attempt: nothing else is recorded of the attempts that they name"
+        yield Finding(message=text, severity="note", check=_NAME, ids=tuple(orphans), count=len(orphans))
+    rows = [id_ for one in capture.derive(reconcile) for id_ in one.strays.get("unrecorded request", ())]
+    if rows:
+        text = f"{_many(rows, 'row')} of an unrecorded request: {STRAYS['unrecorded request']}"
+        yield Finding(message=text, severity="warning", check=_NAME, ids=tuple(rows), count=len(rows))
+
+
+def _many(ids: Sequence[str], noun: str) -> str:
+    return f"{len(ids):,} {noun}{'s' * (len(ids) != 1)}"
+
+
+def _served_twice(capture: Capture) -> list[Finding]:
     """Find accounts with more rows than they asked for: the same prompt again, or while the first still ran."""
-    accounts = {id(owner): owner for owner in joined.owners.values()}
-    several = {key: numbers for key, numbers in joined.served.items() if len(numbers) > 1}
-    if not several:
+    again = capture.derive(served_again)
+    if not again:
         return []
-    rows = capture.requests.select(
-        ["request_id", "x_request_id", "received_at", "ended_at", "input_length", "input_sequence_hashes"]
-    )
+    joined = capture.derive(join)
+    accounts = {id(owner): owner for owner in joined.owners.values()}
+    rows = capture.scalars.select(["request_id", "x_request_id"])
     findings = []
-    for key, numbers in several.items():
+    for key, extra in again.items():
         account = accounts[key]
-        served = rows.take(numbers).to_pylist()
-        turns = account.get("turns")
-        extra = len(served) - turns if turns else sum(map(_repeats, served, served[1:]))
-        if extra > 0:
-            shared = served[0]["x_request_id"]
-            named = f"x_request_id {shared}" if shared else f"attempt {account.attempt_id}"
-            findings.append(
-                Finding(
-                    message=(
-                        f"{named} has {'two' if len(served) == 2 else len(served)} serving rows "
-                        f"for one {account.level}: the client sent it again by itself"
-                    ),
-                    severity="failure",
-                    check=_NAME,
-                    path=account.source,
-                    line=account.line,
-                    ids=tuple(row["request_id"] for row in served),
-                    count=extra,
-                )
+        served = rows.take(joined.served[key]).to_pylist()
+        shared = served[0]["x_request_id"]
+        named = f"x_request_id {shared}" if shared else f"attempt {account.attempt_id}"
+        findings.append(
+            Finding(
+                message=(
+                    f"{named} has {'two' if len(served) == 2 else len(served)} serving rows "
+                    f"for one {account.level}: the client sent it again by itself"
+                ),
+                severity="failure",
+                check=_NAME,
+                path=account.source,
+                line=account.line,
+                ids=tuple(row["request_id"] for row in served),
+                count=len(extra),
             )
+        )
     return findings
-
-
-def _repeats(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    """Tell whether two rows of one account are the same work twice, not two turns."""
-    if first["input_sequence_hashes"] and first["input_sequence_hashes"] == second["input_sequence_hashes"]:
-        return True
-    ids, times = {first["x_request_id"], second["x_request_id"]}, (first["ended_at"], second["received_at"])
-    return (len(ids) == 1 or None in ids) and None not in times and bool(second["received_at"] < first["ended_at"])

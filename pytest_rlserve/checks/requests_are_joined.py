@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
-from pytest_rlserve.joins import RESIDUALS, UNEXPLAINED, Joined, join
+from pytest_rlserve.joins import Joined, join
+from pytest_rlserve.joins.residuals import DUE, RESIDUALS, STRAYS, UNEXPLAINED
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.units import percent
 
@@ -47,18 +48,16 @@ def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
 
 
 def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Finding]:
-    orphans = [number for number in range(joined.rows) if number not in joined.owners]
+    orphans = sorted(number for numbers in joined.strays.values() for number in numbers)
     if not orphans:
         return []
     share = joined.joined / joined.rows
     first = capture.scalars.slice(orphans[0], 1).to_pylist()[0]
-    contested = (
-        f", {len(joined.ambiguous):,} of them because several attempts share their key" if joined.ambiguous else ""
-    )
+    why = "; ".join(f"{name} ({len(numbers):,}: {STRAYS[name]})" for name, numbers in sorted(joined.strays.items()))
     return [
         Finding(
             message=(
-                f"{len(orphans):,} of {joined.rows:,} rows belong to no attempt{contested} "
+                f"{len(orphans):,} of {joined.rows:,} rows belong to no attempt: {why} "
                 f"({percent(share, signed=False)} joined, {percent(evidence.rows_joined, signed=False)} needed)"
             ),
             severity="failure" if share < evidence.rows_joined else "warning",
@@ -101,7 +100,9 @@ def _without_row(capture: Capture, joined: Joined, evidence: Evidence) -> list[F
         accounts = joined.without_row.get(name, [])
         if not accounts:
             continue
-        text = f"{len(accounts):,} {joined.level}s without a row: {name} ({RESIDUALS[name]})"
+        one = joined.level if len(accounts) == 1 else f"{joined.level}s"
+        lack = "all of its rows" if name == "lost turn" else "a row"
+        text = f"{len(accounts):,} {one} without {lack}: {name} ({RESIDUALS[name]})"
         if name in UNEXPLAINED:
             text += (
                 f"; {joined.traceable_served:,} of {joined.traceable:,} traceable ones have a row "
@@ -113,7 +114,7 @@ def _without_row(capture: Capture, joined: Joined, evidence: Evidence) -> list[F
         findings.append(
             Finding(
                 message=text,
-                severity="note" if name not in UNEXPLAINED else "failure" if short else "warning",
+                severity="failure" if short and name in UNEXPLAINED else "warning" if name in DUE else "note",
                 check=_NAME,
                 path=accounts[0].source,
                 line=accounts[0].line,

@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlserve.cli import baselines, commands
+from pytest_rlserve.cli import baselines, commands, reconciling
 from pytest_rlserve.cli.commands import BAD, WRONG
 from pytest_rlserve.errors import RlserveError, UsageError
 from pytest_rlserve.version import __version__
@@ -53,6 +53,15 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("captures", nargs="+", metavar="CAPTURE")
     check.add_argument("--only", action="append", metavar="CHECK", help="run this check alone; repeat for several")
     _policy_flag(check)
+    text = "Print where every attempt, request and row went, whole or part by part."
+    reconcile = command("reconcile", reconciling.reconcile, text)
+    reconcile.add_argument("captures", nargs="+", metavar="CAPTURE")
+    reconcile.add_argument("--by", choices=("step", "group", "run"), help="a line for each trainer step, group or run")
+    reconcile.add_argument("--ids", action="store_true", help="name the requests and rows of each residual")
+    reconcile.add_argument(
+        "--format", choices=("terminal", "markdown"), default="terminal", help="how to print (default: %(default)s)"
+    )
+    _policy_flag(reconcile)
     measure = command("measure", commands.measure, "Print the metrics of captures.")
     measure.add_argument("captures", nargs="+", metavar="CAPTURE")
     measure.add_argument(

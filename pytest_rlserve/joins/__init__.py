@@ -12,13 +12,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.joins.residuals import traceless
 from pytest_rlserve.ledger import Account, ledger
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 _RESPONSE_PREFIXES = ("chatcmpl-", "cmpl-")
-_UNTRACED_ROUTES = ("/generate", "/inference/v1/generate")
 _KEYS = (
     "request_id",
     "x_request_id",
@@ -29,21 +29,6 @@ _KEYS = (
     "source",
     "line",
 )
-
-RESIDUALS = {
-    "n>1": "asked for several choices at once, which Dynamo does not trace",
-    "untraced route": "went to a route that Dynamo does not trace",
-    "404": "was refused with 404 before it reached a worker",
-    "refused": "was refused by the frontend before it reached a worker",
-    "unreachable": "failed without an HTTP answer",
-    "early cancel": "was canceled before Dynamo wrote a row, which it may skip",
-    "open at the end": "had not ended when the records stop",
-    "ambiguous key": "shares its join key with other attempts, so no row can be given to it",
-    "lost row": "completed on a traced route, so a row was written and lost",
-}
-"""Why a request has no row, by name."""
-UNEXPLAINED = ("ambiguous key", "lost row")
-"""The residuals that Dynamo's way of tracing does not explain."""
 
 
 @dataclass(slots=True)
@@ -61,6 +46,8 @@ class Joined:
     """Rows that several attempts could own; none gets them by guess."""
     contested: set[int] = field(default_factory=set)
     """id() of the accounts that could own one of those."""
+    strays: dict[str, list[int]] = field(default_factory=dict)
+    """Name of a reason → the rows that have no owner for it."""
     without_row: dict[str, list[Account]] = field(default_factory=dict)
     """Residual name → the accounts that have no row for that reason."""
     traceable: int = 0
@@ -92,7 +79,7 @@ def join(capture: Capture) -> Joined:
     for number in sorted(result.owners, key=lambda number: _arrival(rows[number])):
         result.served.setdefault(id(result.owners[number]), []).append(number)
     if rows:
-        _explain(result, own)
+        _explain(result, own, rows)
     result.possible = bool(result.owners) or _share_a_key(own, rows)
     return result
 
@@ -160,36 +147,33 @@ def _by_session(result: Joined, attempts: tuple[Account, ...], rows: list[dict[s
             result.contested |= owners
 
 
-def _explain(result: Joined, own: tuple[Account, ...]) -> None:
+def _explain(result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]]) -> None:
+    ambiguous = set(result.ambiguous)
+    for number, row in enumerate(rows):
+        if number not in result.owners:
+            nameless = not (row["x_request_id"] or row["session_id"])
+            why = "ambiguous key" if number in ambiguous else "no session header" if nameless else "foreign row"
+            result.strays.setdefault(why, []).append(number)
     for account in own:
-        has_row = id(account) in result.served
-        why = _traceless(account)
+        served = len(result.rows_of(account))
+        why = traceless(account)
         if why == "lost row":
+            short = bool(served) and account.level == "attempt" and served < (account.get("turns") or 0)
             result.traceable += 1
-            result.traceable_served += has_row
-            why = "ambiguous key" if id(account) in result.contested else why
-        if not has_row:
+            result.traceable_served += bool(served) and not short
+            if short:
+                result.without_row.setdefault("lost turn", []).append(account)
+            elif id(account) in result.contested:
+                why = "ambiguous key"
+            elif not _has_key(account) or ("no session header" in result.strays and not account.get("response_id")):
+                why = "no session header"
+        if not served:
             result.without_row.setdefault(why, []).append(account)
 
 
-def _traceless(account: Account) -> str:
-    """Name the reason why this account may lack a row; "lost row" if there is none."""
-    status = account.get("http_status")
-    if (account.get("n") or 1) > 1:
-        return "n>1"
-    if (account.get("endpoint") or "") in _UNTRACED_ROUTES:
-        return "untraced route"
-    match account.outcome:
-        case None:
-            return "open at the end"
-        case "canceled":
-            return "early cancel"
-        case "failed":
-            if status is None:
-                return "unreachable"
-            return "404" if status == 404 else "refused"
-        case _:
-            return "lost row"
+def _has_key(account: Account) -> bool:
+    sessions = account.get("session_id") or account.get("session_ids")
+    return bool(account.x_request_ids or account.get("response_id") or sessions)
 
 
 def _share_a_key(own: tuple[Account, ...], rows: list[dict[str, Any]]) -> bool:

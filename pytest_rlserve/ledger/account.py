@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_rlserve.capture import AXES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_rlserve.capture import Finding
 
 Level = Literal["attempt", "request"]
+Key = tuple[str, str | None, str, str | None]
+"""Level, run, attempt id and, of a request, its x-request-id, else its response id."""
 OUTCOMES = ("completed", "canceled", "failed")
 DECISIONS = ("accepted", "rejected")
 
@@ -32,6 +36,10 @@ class Account:
     acceptance: Literal["accepted", "rejected"] | None = None
     """None while pending."""
     retried: bool = False
+    sent_for: int | None = None
+    """Trainer step it was dispatched for; the one that trains on it may be another."""
+    trained_in: int | None = None
+    """Trainer step that accepted it."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The other fields its events carry, the latest word last."""
     source: str = ""
@@ -71,17 +79,26 @@ class Ledger:
     attempts: tuple[Account, ...]
     requests: tuple[Account, ...]
     findings: tuple[Finding, ...]
+    contradictions: tuple[Key, ...] = ()
+    """Whom the findings are about, in their order."""
     covers: frozenset[str] = frozenset(AXES)
     """What the sources of the events can tell."""
 
     def counts(self, level: Level) -> Counts | None:
         """Count one level, or return None if no event of that level was recorded."""
-        accounts = self.attempts if level == "attempt" else self.requests
-        if not accounts:
-            return None
+        accounts = self.of(level)
+        return self.count(accounts, level) if accounts else None
+
+    def of(self, level: Level) -> tuple[Account, ...]:
+        """Return the accounts of one level."""
+        return self.attempts if level == "attempt" else self.requests
+
+    def count(self, accounts: Iterable[Account], level: Level) -> Counts:
+        """Count some of the accounts of one level, such as those of a step."""
+        accounts = list(accounts)
         ended = Counter(account.outcome for account in accounts)
         decided = Counter(account.acceptance for account in accounts if account.outcome == "completed")
-        decides = level == "attempt" and bool(decided["accepted"] or decided["rejected"])
+        decides = level == "attempt" and any(account.acceptance for account in self.attempts)
 
         def known(count: int, *axes: str) -> int | None:
             return count if self.covers.issuperset(axes) else None

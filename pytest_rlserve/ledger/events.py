@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.ledger.account import Key
 
-Key = tuple[str, str | None, str, str | None]
-"""Level, run, attempt id and, of a request, its x-request-id, else its response id."""
 _ORDER = {
     event: rank
     for rank, event in enumerate(("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected"))

@@ -13,7 +13,7 @@ from pytest_rlserve.model import ATTEMPT_EVENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_rlserve.ledger.events import Key
+    from pytest_rlserve.ledger.account import Key
 
 _OWN = {"event", "t", "level", "run", "attempt_id", "x_request_id", "x_request_ids", "source", "line"}
 _CARRIED = [column.name for column in ATTEMPT_EVENTS if column.name not in _OWN]
@@ -27,6 +27,7 @@ class Fold:
         self._covers = covers
         self._accounts: dict[Key, list[Account]] = {}
         self._findings: list[Finding] = []
+        self._contradictions: list[Key] = []
         self._retried: dict[Key, list[dict[str, Any]]] = defaultdict(list)
         """Retries whose dispatch has not been seen; it usually follows, but a framework may tell later."""
 
@@ -92,6 +93,7 @@ class Fold:
         _carry(account, event)
 
     def _contradict(self, event: dict[str, Any], message: str) -> None:
+        self._contradictions.append(key_of(event))
         self._findings.append(_finding(message, event["source"], event["line"], (event["attempt_id"],)))
 
     def close(self) -> Ledger:
@@ -108,7 +110,14 @@ class Fold:
         attempts = tuple(account for account in accounts if account.level == "attempt")
         requests = tuple(account for account in accounts if account.level == "request")
         covers = frozenset().union(*self._covers.values()) if self._covers else frozenset(AXES)
-        return Ledger(attempts, requests, (*self._findings, *_accepted_twice(attempts)), covers)
+        twice = _accepted_twice(attempts)
+        return Ledger(
+            attempts,
+            requests,
+            findings=(*self._findings, *map(_twins, twice)),
+            contradictions=(*self._contradictions, *(("attempt", a[-1].run, a[-1].attempt_id, None) for a in twice)),
+            covers=covers,
+        )
 
 
 def _waiting(accounts: list[Account], kind: str) -> Account | None:
@@ -138,6 +147,10 @@ def _carry(account: Account, event: dict[str, Any]) -> None:
         value = event[name]
         if value is not None:
             account.fields[name] = value
+    if event["event"] == "accepted":
+        account.trained_in = event["step"]
+    elif event["event"] != "rejected" and account.sent_for is None:
+        account.sent_for = event["step"]
     said = [event["x_request_id"], *(event["x_request_ids"] or ())]
     account.x_request_ids = tuple(dict.fromkeys((*account.x_request_ids, *(one for one in said if one))))
 
@@ -148,23 +161,20 @@ def _what(event: dict[str, Any]) -> str:
     return f"attempt {event['attempt_id']!r}"
 
 
-def _accepted_twice(attempts: Iterable[Account]) -> list[Finding]:
+def _accepted_twice(attempts: Iterable[Account]) -> list[list[Account]]:
     """Find samples with more than one accepted attempt: each sample is trained on at most once."""
     accepted: dict[tuple[Any, ...], list[Account]] = {}
     for account in attempts:
         if account.acceptance == "accepted" and account.get("sample_id") is not None:
             key = (account.run, account.get("group_id"), account.get("sample_id"))
             accepted.setdefault(key, []).append(account)
-    return [
-        _finding(
-            f"sample {key[2]!r} has {len(twins)} accepted attempts, at most one may be",
-            twins[-1].source,
-            twins[-1].line,
-            tuple(twin.attempt_id for twin in twins),
-        )
-        for key, twins in accepted.items()
-        if len(twins) > 1
-    ]
+    return [twins for twins in accepted.values() if len(twins) > 1]
+
+
+def _twins(twins: list[Account]) -> Finding:
+    sample, last = twins[0].get("sample_id"), twins[-1]
+    text = f"sample {sample!r} has {len(twins)} accepted attempts, at most one may be"
+    return _finding(text, last.source, last.line, tuple(twin.attempt_id for twin in twins))
 
 
 def _finding(message: str, path: str, line: int, ids: tuple[str, ...]) -> Finding:

@@ -102,7 +102,7 @@ def load_by(capture: Capture, by: By) -> list[LoadGroup]:
     Raises:
         NotMeasurable: no request is there, or the capture does not tell workers or steps apart.
     """
-    ids = capture.requests["decode_worker_id"].to_pylist()
+    ids = capture.scalars["decode_worker_id"].to_pylist()
     codes, keys = _groups(capture, by, [None if one is None else str(one) for one in ids])
     try:
         done: Numbers | None = np.array(completed_numbers(capture), dtype=np.int64)
@@ -156,7 +156,7 @@ def _steps(capture: Capture) -> tuple[Numbers, list[str | None]]:
     spans = steps(capture)
     if not spans:
         raise NotMeasurable("no step has both step_started and step_finished")
-    received = np.asarray(capture.requests["received_at"].to_numpy(), dtype=np.float64)
+    received = np.asarray(capture.scalars["received_at"].to_numpy(), dtype=np.float64)
     starts, ends = (np.array(some) for some in list(zip(*spans, strict=True))[:2])
     codes = np.searchsorted(starts, received, side="right") - 1
     inside = (codes >= 0) & (received <= ends[codes])
@@ -171,7 +171,7 @@ def _sums(codes: Numbers, values: NDArray[np.int64], groups: int) -> list[int]:
 
 
 def _known(capture: Capture, name: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    column = capture.requests[name]
+    column = capture.scalars[name]
     return np.asarray(pc.fill_null(column, 0), dtype=np.float64), np.asarray(pc.is_valid(column))
 
 

@@ -56,7 +56,7 @@ def test_a_row_of_no_attempt_fails_and_is_named(folder: Path) -> None:
     found = judged(folder, attempts=attempts(1), rows=rows(0, 7))
     assert (found.status, found.observed, found.of) == ("fail", 1, 2)
     (finding,) = found.findings
-    assert "1 of 2 rows belong to no attempt" in finding.message
+    assert "1 of 2 rows belong to no attempt: foreign row (1: carries ids that no attempt knows" in finding.message
     assert finding.ids == ("r7",)
 
 
@@ -90,7 +90,7 @@ def test_a_shared_key_is_told_as_ambiguous_not_as_lost(folder: Path) -> None:
     twins = [event | {"x_request_id": "x0"} for event in completed("twin", 0, 5)]
     found = judged(folder, attempts=attempts(1) + twins, rows=rows(0))
     assert found.status == "fail"
-    assert "several attempts share their key" in found.message()
+    assert "several attempts share its key" in found.message()
     assert "ambiguous key" in found.message()
     assert "lost row" not in found.message()
 

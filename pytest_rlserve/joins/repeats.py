@@ -1,0 +1,65 @@
+"""Rows that stand for the same work as another row: copied files, and clients that send again by themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from pytest_rlserve.joins import join
+
+if TYPE_CHECKING:
+    from pytest_rlserve.capture import Capture
+
+_PLACE = ("source", "line")
+_LOOKED_AT = ("request_id", "x_request_id", "received_at", "ended_at", "input_length", "input_sequence_hashes")
+
+
+def duplicates(capture: Capture) -> dict[int, str]:
+    """Return the numbers of rows whose request id an earlier row has, as "duplicate" or "conflicting duplicate"."""
+    ids = capture.scalars["request_id"]
+    counts = pc.value_counts(ids)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if not len(twice):
+        return {}
+    numbers = pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist()
+    first: dict[str, dict[str, Any]] = {}
+    found = {}
+    for number, row in zip(numbers, capture.requests.take(numbers).to_pylist(), strict=True):
+        said = {name: value for name, value in row.items() if name not in _PLACE}
+        same = first.setdefault(row["request_id"], said)
+        if same is not said:
+            found[number] = "duplicate" if same == said else "conflicting duplicate"
+    return found
+
+
+def served_again(capture: Capture) -> dict[int, list[int]]:
+    """Return id() of each account that was served more often than it asked for → the numbers of the rows too many.
+
+    That is the same prompt again, or a request while the one before it still ran. Ask through
+    ``capture.derive(served_again)``.
+    """
+    joined, copies = capture.derive(join), capture.derive(duplicates)
+    accounts = {id(owner): owner for owner in joined.owners.values()}
+    extra: dict[int, list[int]] = {}
+    for key, all_numbers in joined.served.items():
+        numbers = [number for number in all_numbers if number not in copies]
+        if len(numbers) < 2:
+            continue
+        turns = accounts[key].get("turns")
+        if turns:
+            again = numbers[turns:]
+        else:
+            rows = capture.requests.select(_LOOKED_AT).take(numbers).to_pylist()
+            again = [numbers[place] for place in range(1, len(rows)) if _same(rows[place - 1], rows[place])]
+        if again:
+            extra[key] = again
+    return extra
+
+
+def _same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Tell whether two rows of one account are the same work twice, not two turns."""
+    if first["input_sequence_hashes"] and first["input_sequence_hashes"] == second["input_sequence_hashes"]:
+        return True
+    ids, times = {first["x_request_id"], second["x_request_id"]}, (first["ended_at"], second["received_at"])
+    return (len(ids) == 1 or None in ids) and None not in times and bool(second["received_at"] < first["ended_at"])
