@@ -196,18 +196,19 @@ class Run:
             from pytest_rlserve.engine.share import load
 
             return [load(one) for one in sorted(Path(self.folder).iterdir())]
+        return _distinct([self._opened(path) for path in self.asked.traces])
+
+    def _opened(self, path: str) -> Capture:
         from pytest_rlserve.readers import open_capture
 
-        return _distinct([open_capture(path, engine=self.asked.engine) for path in self.asked.traces])
+        return open_capture(path, settings=self.policy.readers, engine=self.asked.engine)
 
     def marked(self, path: str) -> Gate:
         """Return the gate over the one capture that a test names by its marker, which is read once."""
         if path not in self._marked:
             from pytest_rlserve.gate.verdicts import Gate
-            from pytest_rlserve.readers import open_capture
 
-            capture = open_capture(path, engine=self.asked.engine)
-            self._marked[path] = Gate(captures=[capture], policy=self.policy, folder=self.asked.baseline)
+            self._marked[path] = Gate(captures=[self._opened(path)], policy=self.policy, folder=self.asked.baseline)
         return self._marked[path]
 
     def expected(self) -> Iterator[str]:

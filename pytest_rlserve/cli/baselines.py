@@ -18,9 +18,10 @@ def update(arguments: argparse.Namespace) -> int:
     from pytest_rlserve.gate.refresh import refresh
     from pytest_rlserve.gate.verdicts import Gate
 
+    policy = policy_of(arguments.policy)
     gate = Gate(
-        captures=captures_of(arguments.captures),
-        policy=policy_of(arguments.policy),
+        captures=captures_of(arguments.captures, policy),
+        policy=policy,
         folder=Path(arguments.baseline),
         series=arguments.series,
         update=Update(wanted=not arguments.new_only, new_only=arguments.new_only, reason=arguments.reason),

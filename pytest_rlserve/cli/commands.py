@@ -33,14 +33,14 @@ def policy_of(given: str | None) -> Policy:
     return load(Path("pyproject.toml")) if has_policy(Path("pyproject.toml")) else Policy()
 
 
-def captures_of(paths: Sequence[str]) -> list[Capture]:
-    """Read every capture that the paths name, and show on a terminal how far that has come."""
+def captures_of(paths: Sequence[str], policy: Policy) -> list[Capture]:
+    """Read every capture that the paths name, as the policy says, and show on a terminal how far that has come."""
     from pytest_rlserve.engine import progress
     from pytest_rlserve.readers import open_capture
     from pytest_rlserve.readers.discover import captures_in
 
     with progress.shown(sys.stderr):
-        return [open_capture(one) for path in paths for one in captures_in(path)]
+        return [open_capture(one, settings=policy.readers) for path in paths for one in captures_in(path)]
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def check(arguments: argparse.Namespace) -> int:
     policy = policy_of(arguments.policy)
     names = arguments.only or [*default_checks(), *policy.also]
     good = True
-    for capture in captures_of(arguments.captures):
+    for capture in captures_of(arguments.captures, policy):
         for result in run_checks(capture, names=names, evidence=policy.evidence):
             good &= result.status in ("pass", "inconclusive")
             print(result.message())
@@ -69,9 +69,9 @@ def measure(arguments: argparse.Namespace) -> int:
 
     policy = policy_of(arguments.policy)
     if arguments.by:
-        return broken_down(captures_of(arguments.captures), policy.scope, arguments)
+        return broken_down(captures_of(arguments.captures, policy), policy.scope, arguments)
     keys = [measuring.canonical(key) for key in arguments.metric or measuring.all_keys()]
-    captures = captures_of(arguments.captures)
+    captures = captures_of(arguments.captures, policy)
     measured = [[measuring.measure(capture, key, policy.scope) for capture in captures] for key in keys]
     rows = [[row[0].name, *(units.show(one.value, one.unit) for one in row)] for row in measured]
     print(tabulate(rows, ["metric", *(capture.name for capture in captures)], disable_numparse=True))
@@ -88,9 +88,10 @@ def compare(arguments: argparse.Namespace) -> int:
     from pytest_rlserve.gate.verdicts import Gate
     from pytest_rlserve.reports import render
 
+    policy = policy_of(arguments.policy)
     gate = Gate(
-        captures=captures_of(arguments.captures),
-        policy=policy_of(arguments.policy),
+        captures=captures_of(arguments.captures, policy),
+        policy=policy,
         folder=Path(arguments.baseline),
         series=arguments.series,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_rlserve.checks import Evidence
 from pytest_rlserve.gate.decision import ALPHA
@@ -59,6 +59,8 @@ class Policy:
     """Canonical metric key → allowed change, the primary first."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
+    readers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What readers have to be told, by their names; for `open_capture`."""
     looks: int = 1
     """Planned looks at one change: with 2, runs may be added once after an inconclusive verdict."""
 

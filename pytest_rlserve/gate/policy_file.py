@@ -13,6 +13,7 @@ from pytest_rlserve.errors import UsageError, nearest
 from pytest_rlserve.gate.limits import Limit, parse_limit
 from pytest_rlserve.gate.policy import DEFAULT_GATED, PRIMARY, PRIMARY_OF_REPLAY, Policy, Waiver
 from pytest_rlserve.metrics import Scope, measuring
+from pytest_rlserve.readers import require_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _DEFAULT_BY_UNIT = {"fraction": 0.02}
 _DEFAULT_CHANGE = {"p95": 0.10, "p99": 0.15, "p50": 0.10}
 _FREE: Any = "free"
-"""Marks tables whose keys are metrics, not names of ours."""
+"""Marks tables whose keys are metrics or readers, not names of ours."""
 
 _KEYS: dict[str, Any] = {
     "series": str,
@@ -40,6 +41,7 @@ _KEYS: dict[str, Any] = {
         "traceable_served": (int, float, str),
         "also": list,
     },
+    "readers": _FREE,
     "waivers": list,
 }
 
@@ -100,6 +102,7 @@ def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pypro
         also=also,
         gated=_gated(document.get("metrics"), primary, kind),
         limits={limit.metric: limit for limit in limits},
+        readers=_readers(document.get("readers", {})),
         looks=_looks(document),
         waivers=tuple(_waiver(entry) for entry in document.get("waivers", ())),
     )
@@ -133,6 +136,14 @@ def _once(table: str, keys: list[str]) -> None:
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice:
         raise UsageError(f"{table} names {twice} twice, under two spellings")
+
+
+def _readers(table: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    for name, told in table.items():
+        if not isinstance(told, dict):
+            raise UsageError(f"readers.{name} must be a table of what that reader is told")
+    require_settings(table)
+    return table
 
 
 def _looks(document: dict[str, Any]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.errors import UsageError
 from pytest_rlserve.registry import Registry
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Reader:
     name: str
     recognises: Callable[[Head], bool]
     covers: tuple[str, ...]
+    told: Callable[[Mapping[str, Any]], Any] | None = None
+    """Raises `UsageError` for settings that it cannot use; None if it takes none."""
     reads: Callable[[File], Content] | None = None
 
     def read(self, func: Callable[[File], Content]) -> Callable[[File], Content]:
@@ -46,16 +49,20 @@ class Reader:
 READERS: Registry[Reader] = Registry("reader", "pytest_rlserve.readers")
 
 
-def reader(name: str, *, covers: Iterable[str]) -> Callable[[Callable[[Head], bool]], Reader]:
+def reader(
+    name: str, *, covers: Iterable[str], told: Callable[[Mapping[str, Any]], Any] | None = None
+) -> Callable[[Callable[[Head], bool]], Reader]:
     """Register a reader for the format `name`; the decorated function recognises a file of it.
 
     Args:
         name: the format, as reports and manifests call it.
         covers: what a file of this format can tell, of `capture.AXES`; anything else counts as unknown.
+        told: what looks through the settings that users give it, the policy's `[readers.NAME]`, and raises
+            `UsageError` for what it cannot use; without it the reader takes no settings.
     """
 
     def register(func: Callable[[Head], bool]) -> Reader:
-        new = Reader(name, func, tuple(covers))
+        new = Reader(name, func, tuple(covers), told)
         READERS.add(name, new, home=func.__module__)
         return new
 
@@ -76,9 +83,21 @@ def open_capture(
         engine: where traces are read: "local", "ray", "ray:" and the address of a cluster, or "ray://host:port".
 
     Raises:
-        UsageError: there is no such path, it holds no file that any reader knows, or its manifest is wrong.
+        UsageError: there is no such path, it holds no file that any reader knows, its manifest is wrong, or a
+            reader is told what it cannot use.
     """
     from pytest_rlserve.readers.assemble import assemble
     from pytest_rlserve.readers.discover import files_of
 
+    require_settings(settings or {})
     return assemble(files_of(path), settings or {}, engine)
+
+
+def require_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise `UsageError` for settings of no reader, or that their reader cannot use."""
+    for name, told in settings.items():
+        able = READERS[name].told
+        if able is None:
+            those = ", ".join(one.name for one in READERS.values() if one.told)
+            raise UsageError(f"reader {name} takes no settings; {those} does")
+        able(told)

@@ -2,12 +2,14 @@
 
 Only three events are public: `trace_opened`, `group_published` and `step_trained`. They tell which groups a step
 trained on and how many tokens each version generated, group by group, and nothing of attempts. Other names are
-counted and kept, as control events `nemo_rl:<name>`. Whoever knows what they mean says so::
+counted and kept, as control events `nemo_rl:<name>`. Whoever knows what they mean says so in the policy::
 
-    open_capture(path, settings={"nemo_rl": {"events": {"attempt_dispatched": "dispatched"}}})
+    [readers.nemo_rl.events]
+    attempt_dispatched = "dispatched"
 
-Then attempts are read too, under NeMo Gym's id `<group>_g<generation>[-a<attempt>]`, and a step accepts the attempt
-of each generation that completed last. Detected by `trace_opened` in the first line, or by the file's usual name.
+What is explained counts as told, and as 0 where no line has that name. Attempts go under NeMo Gym's id
+`<group>_g<generation>[-a<attempt>]`, and a step accepts the attempt of each generation that completed last. Detected
+by `trace_opened` in the first line, or by the file's usual name.
 
 Limits: a killed process loses the end of its queue without a trace, so a file that stops is no sign of
 cancellation. A resumed run appends; where it does so to half a line, the half is reported and the rest is read.
@@ -18,6 +20,7 @@ sends Dynamo neither session nor x-request-id: its attempts cannot be joined wit
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
@@ -30,8 +33,6 @@ from pytest_rlserve.readers.records import Amount, Count, Id, RecordReader, Whol
 from pytest_rlserve.readers.rows import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_rlserve.readers.jsonl import Content, File
 
 FORMAT = "nemo_rl"
@@ -72,7 +73,25 @@ class _Told(_Line):
     version: Id | None = None
 
 
-@reader(FORMAT, covers=_COVERS)
+def _meanings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the settings say that names mean."""
+    for key in settings:
+        if key != "events":
+            raise UsageError(f"unknown key {f'readers.{FORMAT}.{key}'!r}{nearest(key, ['events'])}")
+    told = settings.get("events", {})
+    if not isinstance(told, Mapping):
+        raise UsageError(f"readers.{FORMAT}.events must be a table of names and what they mean")
+    for name, meaning in told.items():
+        if name in EVENTS:
+            raise UsageError(f"readers.{FORMAT}.events: {name} is known already, as {EVENTS[name]!r}")
+        if meaning not in _MEANINGS:
+            hint = nearest(str(meaning), _MEANINGS)
+            text = f"{name} cannot mean {meaning!r}{hint}; known are {', '.join(_MEANINGS)}"
+            raise UsageError(f"readers.{FORMAT}.events: {text}")
+    return dict(told)
+
+
+@reader(FORMAT, covers=_COVERS, told=_meanings)
 def recognises(head: Head) -> bool:
     """Recognise a process's first line, or a line of the usual file."""
     row = head.row or {}
@@ -83,15 +102,6 @@ def recognises(head: Head) -> bool:
 def read(file: File) -> Content:
     """Read one file; the settings' `events` say what further names mean."""
     return _Trace(file, EVENTS | _meanings(file.settings)).read()
-
-
-def _meanings(settings: Mapping[str, Any]) -> dict[str, str]:
-    told = settings.get("events", {})
-    for name, meaning in told.items():
-        if meaning not in _MEANINGS:
-            hint = nearest(str(meaning), _MEANINGS)
-            raise UsageError(f"{FORMAT}: {name} cannot mean {meaning!r}{hint}\n  known: {', '.join(_MEANINGS)}")
-    return dict(told)
 
 
 class _Trace(RecordReader[_Line]):
@@ -123,7 +133,7 @@ class _Trace(RecordReader[_Line]):
                 self._take(number, record)
                 self.count(_named(record))
         self._report()
-        told = {self._names.get(name) for name in self.content.kinds}
+        told = set(self._names.values())
         more = {*told, "retried"} if "dispatched" in told else told
         self.content.covers = tuple(axis for axis in AXES if axis in more or axis in _COVERS)
         return self.done()
@@ -202,6 +212,10 @@ class _Trace(RecordReader[_Line]):
         self.put("control_events", line, {"event": event, "t": record.t, "run": text(record.run), **fields})
 
     def _report(self) -> None:
+        unseen = sorted(name for name in self._names if name not in EVENTS and name not in self.content.kinds)
+        if unseen:
+            text_ = "no line has a name that the settings explain, so what it stands for counts as 0"
+            self.note(text_, ids=tuple(unseen), count=len(unseen))
         lost = [group for group in self._trained if group not in self._published]
         if lost:
             one = "1 group was" if len(lost) == 1 else f"{len(lost):,} groups were"
@@ -210,7 +224,10 @@ class _Trace(RecordReader[_Line]):
         if self._unknown:
             lines = self._unknown.total()
             what = "1 line is" if lines == 1 else f"{lines:,} lines are"
-            text_ = f"{what} of events that nothing explains; they are kept as they are"
+            text_ = (
+                f"{what} of events that nothing explains; they are kept as they are. Who knows what they mean says so "
+                f"under [readers.{FORMAT}.events] of the policy"
+            )
             self.note(text_, ids=tuple(sorted(self._unknown)), count=lines)
 
 

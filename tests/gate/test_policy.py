@@ -46,6 +46,8 @@ open_attempts = 12
 rows_joined = ">= 0.95"
 traceable_served = "99%"
 also = ["replay_ready"]
+[readers.nemo_rl.events]
+attempt_sealed = "completed"
 [[waivers]]
 metric = "ttft"
 until = 2027-01-31
@@ -87,6 +89,7 @@ def test_every_key_is_read(policy: Load) -> None:
     assert scope.span == (1_800_000_000.0, 1_800_000_600.5)
     assert scope.after_reset == 2.0
     assert scope.budgets == {"ttft": 1.5}
+    assert found.readers == {"nemo_rl": {"events": {"attempt_sealed": "completed"}}}
     assert (evidence.open_attempts, evidence.rows_joined, evidence.traceable_served) == (12, 0.95, 0.99)
     assert evidence.in_flight == "keep"
     assert found.also == ("replay_ready",)
@@ -315,3 +318,21 @@ def test_a_waiver_holds_through_its_last_day_and_for_its_metric_alone(policy: Lo
 def test_of_two_waivers_the_one_that_still_holds_counts(policy: Load) -> None:
     found = policy(waiver(until="2020-01-01", owner='"gone"') + waiver())
     assert found.waiver("ttft.p50", datetime.date(2027, 1, 1)) == found.waivers[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[readers.nemorl.events]", "no reader is named 'nemorl'; did you mean 'nemo_rl'?"),
+        ("[readers.nemo_rl.event]", "unknown key 'readers.nemo_rl.event'; did you mean 'events'?"),
+        ("[readers]\nnemo_rl = 3", "readers.nemo_rl must be a table"),
+        ("[readers.nemo_rl]\nevents = 3", "readers.nemo_rl.events must be a table"),
+        ("[readers.nemo_rl.events]\na = 'complete'", "a cannot mean 'complete'; did you mean 'completed'?"),
+        ("[readers.nemo_rl.events]\nstep_trained = 'accepted'", "step_trained is known already, as 'step_trained'"),
+        ("[readers.slime.events]", "reader slime takes no settings; nemo_rl does"),
+    ],
+)
+def test_what_a_reader_cannot_be_told_is_refused_with_the_nearest_right_name(
+    policy: Load, text: str, said: str
+) -> None:
+    assert said in wrong(policy, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -107,3 +108,28 @@ def test_a_waiver_does_not_hide_broken_evidence(run: Run, gate: Path, three_runs
     result = run("--rl-trace=torn", POLICY)
     assert outcomes(result)["errors"] >= 3
     assert "xfailed" not in outcomes(result)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=str)
+def test_the_policy_tells_readers_what_names_mean(
+    run: Run, pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    lines = [
+        {"event": "trace_opened"},
+        *({"event": name, "group_id": "g", "generation_index": 0} for name in ("go", "end")),
+    ]
+    text = "".join(json.dumps({"t": 1_790_000_000 + n, "run": "r", **line}) + "\n" for n, line in enumerate(lines))
+    pytester.path.joinpath("rollout_trace.jsonl").write_text(text)
+    names = {"go": "dispatched", "end": "completed", "stop": "canceled", "fault": "failed"}
+    meanings = "".join(f'{name} = "{meaning}"\n' for name, meaning in names.items())
+    pytester.path.joinpath("gate.toml").write_text("[readers.nemo_rl.events]\n" + meanings)
+    pytester.makepyfile(
+        """
+        from pytest_rlserve import assert_reconciled
+        def test_own(rl_trace):
+            assert_reconciled(rl_trace, by="run")
+        """
+    )
+    flags = ("--rl-trace=rollout_trace.jsonl", "--no-rl-suite", *workers)
+    assert outcomes(run(POLICY, *flags)) == {"passed": 1}
+    assert outcomes(run(*flags)) == {"failed": 1}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from samples import FOLDER, sample, told, written
 
+from pytest_rlserve import cli
 from pytest_rlserve.checks import run_check
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.ledger import Counts, ledger
@@ -243,3 +245,40 @@ def test_rows_of_a_run_without_session_headers_cannot_be_joined_and_the_check_sa
     result = run_check(capture, "requests_are_joined")
     assert result.status == "inconclusive"
     assert "X-Dynamo-Session-ID" in (result.why or "")
+
+
+POLICY = "[readers.nemo_rl.events]\n" + "".join(f'{name} = "{meaning}"\n' for name, meaning in GUESSES.items())
+
+
+def test_the_policy_explains_names_to_every_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rollout_trace.jsonl").write_bytes((FOLDER / "nemo_rl_guessed_names.jsonl").read_bytes())
+    (tmp_path / "rlserve.toml").write_text(POLICY, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    asked = ["check", "rollout_trace.jsonl", "--only", "attempts_reconcile"]
+    assert cli.main(asked) == 0
+    assert "nemo_rl cannot tell which attempts were failed" in capsys.readouterr().out
+    (tmp_path / "rlserve.toml").unlink()
+    assert cli.main(asked) == 0
+    assert "no source records attempts" in capsys.readouterr().out
+
+
+def test_names_that_the_policy_does_not_map_stay_counted_and_kept() -> None:
+    kept = [row["event"] for row in guessed().control_events.to_pylist() if row["event"].startswith("nemo_rl:")]
+    content = (FOLDER / "nemo_rl_guessed_names.jsonl").read_text(encoding="utf-8")
+    known = {*GUESSES, "trace_opened", "group_published", "step_trained"}
+    unmapped = [name for name in re.findall('"event": "(\\w+)"', content) if name not in known]
+    assert sorted(kept) == sorted(f"nemo_rl:{name}" for name in unmapped)
+    (note,) = [finding for finding in guessed().findings if "nothing explains" in finding.message]
+    assert note.count == len(unmapped)
+    assert "[readers.nemo_rl.events]" in note.message
+
+
+def test_a_name_that_is_explained_and_never_comes_counts_as_none_and_is_said() -> None:
+    capture = sample("nemo_rl_guessed_names.jsonl", nemo_rl={"events": GUESSES | {"attempt_failed": "failed"}})
+    counts = capture.derive(ledger).counts("attempt")
+    assert counts is not None
+    assert (counts.failed, counts.open) == (0, 0)
+    (note,) = [finding for finding in capture.findings if "counts as 0" in finding.message]
+    assert (note.severity, note.ids) == ("note", ("attempt_failed",))
