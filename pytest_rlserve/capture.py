@@ -76,6 +76,8 @@ class Source:
     """SHA-256 of the file's bytes, in hexadecimal."""
     covers: tuple[str, ...] = ()
     """What this format can tell of attempts and serving, by the names of `AXES`."""
+    joins: str = ""
+    """What its framework would have to send, so that served rows can be joined with its records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ class Evidence:
     """Smallest share of rows that have an attempt."""
     traceable_served: float = 0.999
     """Smallest share of completed, traceable requests that have a row."""
+    completed_served: float = 0.5
+    """Smallest share of all completed requests that have a row, those included that Dynamo never traces."""
     in_flight: Literal["drain", "keep"] = "drain"
     """Whether requests may run through a weight update; the policy's `[updates]`."""
 

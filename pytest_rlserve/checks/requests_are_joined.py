@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 _NAME = "requests_are_joined"
-_MOST = 0.5
-"""Share of the completed that must have a row, whatever the reason, or the rows do not speak for the run."""
 
 
 @check(question=2, kinds=("rollout",))
@@ -25,26 +23,36 @@ def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
 
     Two shares are judged: rows that have an attempt, of all rows (policy: `rows_joined`), and completed
     requests that have a row, of those that should (`traceable_served`). Equal counts are never taken for a
-    join. Requests without a row are named by the reason. It also fails where more than half of what completed has
-    no row, for whatever reason: then latency and reuse are those of the other half.
+    join. Requests without a row are named by the reason. A third share is of all completed requests, those included
+    that Dynamo never traces (`completed_served`): below it, latency and reuse of the rows are not those of the run.
+    Where rows and records share no id it is inconclusive, and says what the framework would have to send.
     """
     accounts = capture.derive(ledger)
     rows = capture.scalars.num_rows
     if not rows or not (accounts.attempts or accounts.requests):
         missing = "no served requests" if not rows else "no attempt records"
-        return Outcome(observed=0, of=0, noun="rows", inconclusive=f"there are {missing} to join")
+        text = f"there are {missing} to join{_send(capture) if rows else ''}"
+        return Outcome(observed=0, of=0, noun="rows", inconclusive=text)
     joined = capture.derive(join)
     if not joined.possible:
-        why = (
-            f"joined 0 of {rows:,} rows: rows and attempts share no id, whatever their counts. Send the header "
-            "X-Dynamo-Session-ID (Dynamo then records x-request-id and session), or record each response's id"
-        )
+        why = f"joined 0 of {rows:,} rows: rows and attempts share no id, whatever their counts{_send(capture)}"
         return Outcome(observed=0, of=rows, noun="rows", inconclusive=why)
-    findings = [*_orphans(capture, joined, evidence), *_without_row(capture, joined, evidence), *_unseen(joined)]
+    findings = [
+        *_orphans(capture, joined, evidence),
+        *_without_row(capture, joined, evidence),
+        *_unseen(joined, evidence),
+    ]
     if joined.joined == rows and joined.traceable_served < joined.traceable:
         served, traceable = joined.traceable_served, joined.traceable
         return Outcome(observed=served, of=traceable, noun="traceable requests", findings=findings)
     return Outcome(observed=joined.joined, of=rows, noun="rows", findings=findings)
+
+
+def _send(capture: Capture) -> str:
+    """Say which header or id would have to be sent or recorded."""
+    told = [source.joins for source in capture.sources if source.joins]
+    known = "send the header X-Dynamo-Session-ID (Dynamo then records x-request-id and session), or record each"
+    return f". {'; '.join(dict.fromkeys(told))}" if told else f". To join them, {known} response's id"
 
 
 def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Finding]:
@@ -70,18 +78,26 @@ def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Findi
     ]
 
 
-def _unseen(joined: Joined) -> list[Finding]:
+def _unseen(joined: Joined, evidence: Evidence) -> list[Finding]:
     """Find a run that the rows show too little of, though each absence has its reason."""
-    reasons = {why: [a for a in some if a.outcome == "completed"] for why, some in joined.without_row.items()}
+    reasons = {
+        why: [account for account in some if account.outcome == "completed"]
+        for why, some in joined.without_row.items()
+        if why != "lost turn"
+    }
     unseen = [account for some in reasons.values() for account in some]
     seen = sum(owner.outcome == "completed" for owner in {id(o): o for o in joined.owners.values()}.values())
-    if not unseen or seen >= _MOST * (seen + len(unseen)):
+    if not unseen or seen >= evidence.completed_served * (seen + len(unseen)):
         return []
     why = ", ".join(f"{name} ({len(some):,})" for name, some in sorted(reasons.items()) if some)
     text = f"{len(unseen):,} of {seen + len(unseen):,} completed {joined.level}s have no serving row: {why}"
     return [
         Finding(
-            message=f"{text}; they completed, but what the rows say of latency and reuse is not the run's",
+            message=(
+                f"{text}; they completed, but what the rows say of latency and reuse is not the run's "
+                f"({percent(seen / (seen + len(unseen)), signed=False)} have a row, "
+                f"{percent(evidence.completed_served, signed=False)} needed)"
+            ),
             severity="failure",
             check=_NAME,
             path=unseen[0].source,

@@ -180,4 +180,6 @@ def _share_a_key(own: tuple[Account, ...], rows: list[dict[str, Any]]) -> bool:
     ids = any(account.x_request_ids for account in own) and any(row["x_request_id"] for row in rows)
     named = any(account.get("session_id") or account.get("session_ids") for account in own)
     sessions = named and any(row["session_id"] for row in rows)
-    return ids or sessions or any(account.get("response_id") for account in own)
+    # An answer's id without Dynamo's prefix may be the engine's own, which Dynamo does not write.
+    answers = any((account.get("response_id") or "").startswith(_RESPONSE_PREFIXES) for account in own)
+    return ids or sessions or answers

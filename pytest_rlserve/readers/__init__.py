@@ -36,6 +36,8 @@ class Reader:
     name: str
     recognises: Callable[[Head], bool]
     covers: tuple[str, ...]
+    joins: str = ""
+    """What its framework would have to send, so that Dynamo's rows can be joined with its records."""
     told: Callable[[Mapping[str, Any]], Any] | None = None
     """Raises `UsageError` for settings that it cannot use; None if it takes none."""
     reads: Callable[[File], Content] | None = None
@@ -50,19 +52,21 @@ READERS: Registry[Reader] = Registry("reader", "pytest_rlserve.readers")
 
 
 def reader(
-    name: str, *, covers: Iterable[str], told: Callable[[Mapping[str, Any]], Any] | None = None
+    name: str, *, covers: Iterable[str], joins: str = "", told: Callable[[Mapping[str, Any]], Any] | None = None
 ) -> Callable[[Callable[[Head], bool]], Reader]:
     """Register a reader for the format `name`; the decorated function recognises a file of it.
 
     Args:
         name: the format, as reports and manifests call it.
         covers: what a file of this format can tell, of `capture.AXES`; anything else counts as unknown.
+        joins: what its framework would have to send with its requests, in a sentence, so that Dynamo's rows can be
+            joined with its records; said where they cannot.
         told: what looks through the settings that users give it, the policy's `[readers.NAME]`, and raises
             `UsageError` for what it cannot use; without it the reader takes no settings.
     """
 
     def register(func: Callable[[Head], bool]) -> Reader:
-        new = Reader(name, func, tuple(covers), told)
+        new = Reader(name, func, tuple(covers), joins, told)
         READERS.add(name, new, home=func.__module__)
         return new
 

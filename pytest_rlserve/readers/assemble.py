@@ -54,6 +54,7 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: st
                 whole=c.whole,
                 digest=c.digest,
                 covers=READERS[c.format].covers if c.covers is None else c.covers,
+                joins=READERS[c.format].joins,
             )
             for c in kept
         ),

@@ -8,8 +8,8 @@ counted and kept, as control events `nemo_rl:<name>`. Whoever knows what they me
     attempt_dispatched = "dispatched"
 
 What is explained counts as told, and as 0 where no line has that name. Attempts go under NeMo Gym's id
-`<group>_g<generation>[-a<attempt>]`, and a step accepts the attempt of each generation that completed last. Detected
-by `trace_opened` in the first line, or by the file's usual name.
+`<group>_g<generation>[-a<attempt>]`, and a step accepts the attempt of each generation that completed last.
+Detected by `trace_opened` in the first line, or by the file's usual name.
 
 Limits: a killed process loses the end of its queue without a trace, so a file that stops is no sign of
 cancellation. A resumed run appends; where it does so to half a line, the half is reported and the rest is read.
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from pytest_rlserve.readers.jsonl import Content, File
 
 FORMAT = "nemo_rl"
+_JOINS = (
+    "NeMo RL sends neither session nor x-request-id: send X-Dynamo-Session-ID <group>_g<generation>[-a<attempt>] from "
+    "its rollout worker"
+)
 EVENTS = {"trace_opened": "process_started", "group_published": "published", "step_trained": "step_trained"}
 """What the public names mean here; `settings` may add to it."""
 _ATTEMPT_EVENTS = get_args(attempts.Event)
@@ -91,7 +95,7 @@ def _meanings(settings: Mapping[str, Any]) -> dict[str, str]:
     return dict(told)
 
 
-@reader(FORMAT, covers=_COVERS, told=_meanings)
+@reader(FORMAT, covers=_COVERS, joins=_JOINS, told=_meanings)
 def recognises(head: Head) -> bool:
     """Recognise a process's first line, or a line of the usual file."""
     row = head.row or {}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT = "prime_rl"
 METRICS = "prime_rl.metrics"
+_JOINS = "prime-rl sends the trace's id as X-Session-ID: see that no proxy takes it out, and that both are of one run"
 _SHIPPED = re.compile(r"step_(?P<step>\d+)\D.*effective")
 _LAYERS = len(("step_N", "train", "effective", "traces.jsonl"))
 _OUTCOMES = ("completed", "failed", "policy", "tokens")
@@ -106,7 +107,7 @@ class _Episode(msgspec.Struct):
     group: _Group = msgspec.field(default_factory=_Group)
 
 
-@reader(FORMAT, covers=("accepted", *_OUTCOMES))
+@reader(FORMAT, covers=("accepted", *_OUTCOMES), joins=_JOINS)
 def recognises(head: Head) -> bool:
     """Recognise an episode."""
     row = head.row or {}

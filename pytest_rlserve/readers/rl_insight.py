@@ -46,7 +46,7 @@ class _Metric(_Event, kw_only=True):
     labels: dict[str, Any] = {}
 
 
-@reader(FORMAT, covers=spans.COVERS)
+@reader(FORMAT, covers=spans.COVERS, joins=spans.JOINS)
 def recognises(head: Head) -> bool:
     """Recognise the kinds of event that the client knows."""
     row = head.row or {}

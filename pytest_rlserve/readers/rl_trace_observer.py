@@ -58,7 +58,7 @@ class _Process(msgspec.Struct):
     artifacts: list[_Artifact] = []
 
 
-@reader(FORMAT, covers=spans.COVERS)
+@reader(FORMAT, covers=spans.COVERS, joins=spans.JOINS)
 def recognises(head: Head) -> bool:
     """Recognise a Chrome event of RL-Insight's category."""
     row = head.row or {}

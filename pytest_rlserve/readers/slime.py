@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 FORMAT = "slime"
 SAMPLES = "slime.samples"
 _VERSION = 1
+_JOINS = (
+    "slime's spans have SGLang's request id: give SGLang's own request log, or behind Dynamo send X-Dynamo-Session-ID"
+)
 _COVERS = ("completed", "canceled", "failed", "accepted", "tokens")
 _CACHE = re.compile(rb'\{\s*"cache_version"\s*:.*"pt_path"', re.DOTALL)
 _OUTCOMES = {"completed": "completed", "truncated": "completed", "aborted": "canceled", "failed": "failed"}
@@ -80,7 +83,7 @@ class _Cache(msgspec.Struct):
     rows: list[_Row]
 
 
-@reader(FORMAT, covers=(*_COVERS, "retried"))
+@reader(FORMAT, covers=(*_COVERS, "retried"), joins=_JOINS)
 def recognises(head: Head) -> bool:
     """Recognise the cache by its first fields."""
     return _CACHE.match(head.start.lstrip()) is not None
@@ -183,7 +186,7 @@ class _Line(msgspec.Struct):
     metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
-@reader(SAMPLES, covers=(*_COVERS, "policy"))
+@reader(SAMPLES, covers=(*_COVERS, "policy"), joins=_JOINS)
 def recognises_samples(head: Head) -> bool:
     """Recognise a sample by the fields that only slime has together."""
     return {"rollout_id", "group_index", "index", "weight_versions"} <= set(head.row or {})

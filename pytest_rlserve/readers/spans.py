@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TABLES = ("attempt_events", "control_events", "step_metrics")
 COVERS = ("completed", "failed", "policy", "steps")
+JOINS = "verl's spans have the engine's request id, not Dynamo's: send X-Dynamo-Session-ID with the trajectory's id"
 _OUTCOMES = {
     "success": "completed",
     "failed": "failed",

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pytest_rlserve.readers.jsonl import Content, File
 
 FORMAT = "verl_dump"
+_JOINS = (
+    "verl sends X-Request-Id at most, which Dynamo leaves out of a row without a session: switch on the session header "
+    "of its Dynamo recipe, or send X-Dynamo-Session-ID with the sample's uid"
+)
 _UID = re.compile(r"(?P<prompt>.+)_(?P<session>\d+)_(?P<index>\d+)")
 
 
@@ -37,7 +41,7 @@ class _Sample(msgspec.Struct):
     request_id: Id | None = None
 
 
-@reader(FORMAT, covers=("accepted",))
+@reader(FORMAT, covers=("accepted",), joins=_JOINS)
 def recognises(head: Head) -> bool:
     """Recognise the fields that every dumped sample has."""
     return {"input", "output", "score", "step"} <= set(head.row or {})

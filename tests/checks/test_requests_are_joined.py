@@ -102,3 +102,48 @@ def test_rows_lost_beside_a_truncated_shard_may_lie_in_it(folder: Path) -> None:
     found = run_check(open_capture(folder), NAME)
     assert found.status == "fail"
     assert "they may lie in the truncated request-trace.000000.jsonl.gz" in found.message()
+
+
+@pytest.mark.parametrize(("needed", "status"), [(0.25, "pass"), (0.26, "fail")])
+def test_the_policy_says_how_much_of_what_completed_the_rows_must_show(
+    folder: Path, needed: float, status: str
+) -> None:
+    several = [event | {"n": 4, "x_request_id": name} for name in ("b", "c", "d") for event in completed(name, 0, 5)]
+    found = judged(folder, Evidence(completed_served=needed), attempts=attempts(1) + several, rows=rows(0))
+    assert found.status == status
+    if status == "fail":
+        assert "3 of 4 completed attempts have no serving row: n>1 (3)" in found.message()
+        assert "(25.0 % have a row, 26.0 % needed)" in found.message()
+
+
+VERL = {"input": "p", "output": "o", "gts": None, "score": 1.0, "step": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "said"),
+    [
+        ("3.jsonl", [VERL | {"uid": f"u_{n}_0"} for n in range(2)], "session header of its Dynamo recipe"),
+        (
+            "rollout_trace.jsonl",
+            [{"t": 1_790_000_000.0, "run": "r", "event": "trace_opened", "pid": 1}],
+            "X-Dynamo-Session-ID <group>_g<generation>[-a<attempt>]",
+        ),
+    ],
+    ids=["verl", "nemo_rl"],
+)
+def test_what_cannot_be_joined_names_the_header_that_its_framework_would_have_to_send(
+    folder: Path, name: str, records: list[Record], said: str
+) -> None:
+    write(folder, rows=rows(0, 1, x_request_id=None))
+    (folder / name).write_bytes(jsonl(records))
+    found = run_check(open_capture(folder), NAME)
+    assert (found.status, found.observed) == ("inconclusive", 0)
+    assert said in str(found.why)
+    assert "X-Dynamo-Session-ID" in str(found.why)
+
+
+def test_an_engines_own_request_id_is_no_key_that_dynamo_shares(folder: Path) -> None:
+    events = [event | {"response_id": "rid-1", "level": "request"} for event in completed("a", 0, 5)[:2]]
+    assert judged(folder, attempts=events, rows=rows(0, x_request_id=None)).status == "inconclusive"
+    events = [event | {"response_id": "chatcmpl-1"} for event in events]
+    assert judged(folder.with_name("d"), attempts=events, rows=rows(0, x_request_id=None)).status == "fail"
