@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ComparisonVerdict = Literal[
     "unchanged", "improved", "regressed", "inconclusive", "no_baseline", "not_comparable", "invalid", "waived"
 ]
+AllowedBy = Literal["policy", "default", "test"]
 _ASSUMED_SD = {"p95": 0.06, "p99": 0.10}
 _ASSUMED_SD_OF_RATE = 0.03
 _ASSUMED_SD_OF_FRACTION = 0.02
@@ -37,6 +38,8 @@ class Comparison:
     better: Better
     allowed: float
     message: str
+    allowed_by: AllowedBy = "test"
+    """Who says how much is allowed: the policy, this package's default for such a metric, or a test."""
     why: str | None = None
     result: Result | None = None
     causes: Causes | None = None
@@ -57,7 +60,9 @@ class Comparison:
             "current": found.current if found else _mean([value for _, value in self.current]),
             "delta": found.delta if found else None,
             "allowed": self.allowed,
+            "allowed_by": self.allowed_by,
             "detectable": found.detectable if found else None,
+            "needed": found.needed if found else None,
             "bound": list(found.bound) if found and found.bound else None,
             "noise": asdict(found.noise) if found and found.noise else None,
             "jobs": {"baseline": jobs_of(self.baseline), "current": jobs_of(self.current)},

@@ -28,6 +28,7 @@ PRIMARY_SHARE = 0.8
 SINGLE_JOB = 0.15
 """Change that one job may prove under an assumed noise: this, or three times the allowed one if that is more."""
 _MOST = 50
+"""Jobs beyond which nobody will wait for a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,11 @@ class Result:
     detectable: float | None = None
     """Smallest change for the worse that would have been called a regression with a power of 80 %."""
     noise: Noise | None = None
+    needed: int | None = 0
+    """Current jobs (runs of one job, or pairs) that would decide, if the change stays what it is; None if no number
+    within reason would."""
     to_decide: str | None = None
-    """What would decide an inconclusive comparison."""
+    """The same in words, for an inconclusive comparison."""
     single_job: bool = False
     suspect: bool = False
     """Inconclusive although the change is as large as the allowed one."""
@@ -68,13 +72,14 @@ def decide(
     low = found.harm - found.bound(alpha if level is None else level)
     high = found.harm + found.bound(alpha)
     single = found.noise.origin == "assumed" and found.jobs[1] == 1
-    needed = to_harm(max(SINGLE_JOB, 3 * allowed), better, linear=linear) if single else matters
-    if low > 0 and found.harm >= needed:
+    enough = to_harm(max(SINGLE_JOB, 3 * allowed), better, linear=linear) if single else matters
+    if low > 0 and found.harm >= enough:
         verdict: Decision = "regressed"
     elif high < 0 and found.harm <= -matters:
         verdict = "improved"
     else:
         verdict = "unchanged" if high < matters else "inconclusive"
+    needed = _needed(found, matters, alpha) if verdict == "inconclusive" else 0
     reach = (quantile(1 - (level or alpha), found.noise.df) + quantile(POWER, found.noise.df)) * found.error
     return Result(
         verdict=verdict,
@@ -84,22 +89,29 @@ def decide(
         bound=(to_change(low, better, linear=linear), to_change(high, better, linear=linear)),
         detectable=to_change(reach, better, linear=linear),
         noise=found.noise,
-        to_decide=_to_decide(found, matters, alpha) if verdict == "inconclusive" else None,
+        needed=needed,
+        to_decide=_to_decide(found, needed) if verdict == "inconclusive" else None,
         single_job=single,
         suspect=verdict == "inconclusive" and found.harm >= matters,
     )
 
 
-def _to_decide(found: Estimate, matters: float, alpha: float) -> str:
-    """Say how many current jobs would decide, if the harm stays what it is."""
+def _needed(found: Estimate, matters: float, alpha: float) -> int | None:
+    """Return how many current jobs would decide, if the harm stays what it is."""
     gap = found.harm if found.harm >= matters else matters - found.harm
     before, after = found.counted
     share = math.sqrt(1 / before + 1 / after)
     for count in range(after + 1, _MOST + 1):
         other = before if found.noun != "pairs" else count
         if found.bound(alpha) * math.sqrt(1 / other + 1 / count) / share < gap:
-            return f"{count} current {found.noun}, if the change stays what it is"
-    return f"more baseline {found.noun}, or a calmer machine"
+            return count
+    return None
+
+
+def _to_decide(found: Estimate, needed: int | None) -> str:
+    if needed is None:
+        return f"more baseline {found.noun}, or a calmer machine"
+    return f"{needed} current {found.noun}, if the change stays what it is"
 
 
 def decide_with_zero(baseline: float, current: float, better: Better) -> Result:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.gate.baseline import Baseline
+    from pytest_rlserve.gate.compare import AllowedBy
     from pytest_rlserve.gate.policy import Policy
 
 
@@ -45,8 +46,13 @@ class Family:
     def _prepare(self, key: str, allowed: float) -> Prepared:
         known = key, allowed
         if known not in self._prepared:
-            scope = self._policy.scope
-            self._prepared[known] = prepare(self._captures, key, allowed, self._baseline, scope)
+            policy = self._policy
+            by: AllowedBy = "test"
+            if policy.gated.get(key) == allowed:
+                by = "policy" if key in policy.stated else "default"
+            found = prepare(self._captures, key, allowed, self._baseline, policy.scope)
+            comparison = dataclasses.replace(found.comparison, allowed_by=by)
+            self._prepared[known] = dataclasses.replace(found, comparison=comparison)
         return self._prepared[known]
 
     def _levels(self) -> dict[str, float]:

@@ -57,6 +57,8 @@ class Policy:
     """Checks that the suite runs beside the default ones."""
     gated: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_GATED))
     """Canonical metric key → allowed change, the primary first."""
+    stated: frozenset[str] = frozenset()
+    """Metrics whose allowed change the policy itself names; the others have this package's default."""
     limits: Mapping[str, Limit] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
     readers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -103,6 +103,9 @@ def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pypro
         ),
         also=also,
         gated=_gated(document.get("metrics"), primary, kind),
+        stated=frozenset(
+            measuring.canonical(name) for name, rule in document.get("metrics", {}).items() if "regression" in rule
+        ),
         limits={limit.metric: limit for limit in limits},
         readers=_readers(document.get("readers", {})),
         looks=_looks(document),

@@ -45,7 +45,9 @@ def compared(known: Comparison, result: Result, file: str) -> str:
 
 def _headline(known: Comparison, result: Result) -> str:
     unit = known.unit
-    allowed = f"allowed {units.change(known.allowed, unit, signed=False)}"
+    allowed = (
+        f"allowed {units.change(known.allowed, unit, signed=False)}{' by default' * (known.allowed_by == 'default')}"
+    )
     if result.detectable is not None:
         allowed += f", could have seen {units.change(result.detectable, unit, signed=False)}"
     if result.delta is None:

@@ -158,7 +158,8 @@ def test_two_jobs_or_a_measured_noise_need_no_more_than_the_allowed_change() -> 
 
 
 def test_no_decision_is_asked_for_where_there_is_one() -> None:
-    assert verdict(found(0.0, 0.01)).to_decide is None
+    result = verdict(found(0.0, 0.01))
+    assert (result.needed, result.to_decide) == (0, None)
 
 
 @pytest.mark.parametrize(("harm", "error"), [(0.08, 0.05), (0.02, 0.02), (0.0, 0.03)])
@@ -170,11 +171,13 @@ def test_the_jobs_still_needed_are_the_first_count_that_decides(harm: float, err
         for count in range(4, 50)
         if verdict(found(harm, sd * math.sqrt(1 / 5 + 1 / count), jobs=(5, count))).verdict != "inconclusive"
     )
-    assert verdict(found(harm, error)).to_decide == f"{enough} current jobs, if the change stays what it is"
+    result = verdict(found(harm, error))
+    assert (result.needed, result.to_decide) == (enough, f"{enough} current jobs, if the change stays what it is")
 
 
 def test_where_no_number_of_current_jobs_decides_the_baseline_must_grow() -> None:
-    assert verdict(found(0.0500, 0.05)).to_decide == "more baseline jobs, or a calmer machine"
+    result = verdict(found(0.0500, 0.05))
+    assert (result.needed, result.to_decide) == (None, "more baseline jobs, or a calmer machine")
 
 
 # -- zero and counts ---

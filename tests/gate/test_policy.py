@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_rlserve.capture import Capture
 from pytest_rlserve.errors import UsageError
+from pytest_rlserve.gate.family import Family
 from pytest_rlserve.gate.policy import Policy, Waiver
 from pytest_rlserve.gate.policy_file import has_policy, load
 
@@ -336,3 +338,18 @@ def test_what_a_reader_cannot_be_told_is_refused_with_the_nearest_right_name(
     policy: Load, text: str, said: str
 ) -> None:
     assert said in wrong(policy, text)
+
+
+def test_who_allows_a_change_is_shown(policy: Load) -> None:
+    found = policy('[metrics.accepted_trajectory_throughput]\nregression = "5%"\n[metrics.update_downtime]\n')
+    assert found.stated == {"accepted_trajectory_throughput"}
+    shown = {
+        (key, by.allowed_by)
+        for key, allowed in (("accepted_trajectory_throughput", 0.05), ("update_downtime", 0.20), ("ttft.p50", 0.1))
+        for by in [Family([Capture(name="none")], found, None).compare(key, allowed)]
+    }
+    assert shown == {
+        ("accepted_trajectory_throughput", "policy"),
+        ("update_downtime", "default"),
+        ("ttft.p50", "test"),
+    }

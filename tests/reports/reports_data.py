@@ -82,7 +82,8 @@ def comparison(
         delta = current - baseline if unit == "fraction" else current / baseline - 1
     counts = {"jobs": {"baseline": 4, "current": 1}, "runs": {"baseline": 8, "current": 3}}
     row = {"metric": metric, "verdict": verdict, "unit": unit, "baseline": baseline, "current": current}
-    row |= {"better": "lower", "delta": delta, "allowed": 0.05, "detectable": 0.031, "bound": None}
+    row |= {"better": "lower", "delta": delta, "allowed": 0.05, "allowed_by": "policy"}
+    row |= {"detectable": 0.031, "needed": 0, "bound": None}
     ranges = {"baseline_range": None, "current_range": None}
     return {**row, "noise": None, **counts, **ranges, "message": f"{metric} {verdict}", "why": None, **more}
 
