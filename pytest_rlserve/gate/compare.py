@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_rlserve.gate import statistics, wording
 from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero
-from pytest_rlserve.gate.doubts import doubts
+from pytest_rlserve.gate.doubts import across_versions, doubts, not_improved
 from pytest_rlserve.gate.identity import job_names, not_comparable
 from pytest_rlserve.metrics import measuring
 
@@ -97,6 +97,8 @@ class Prepared:
     estimate: statistics.Estimate | None = None
     zero: Result | None = None
     """The decision where there is no ratio: counts, which are exact, and 0 on a positive scale."""
+    scope: Scope | None = None
+    """What the policy says about how the metric is taken."""
 
     @property
     def linear(self) -> bool:
@@ -117,8 +119,8 @@ def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Bas
     """
     measured = [measuring.measure(capture, key, scope) for capture in captures]
     first = measured[0]
-    jobs = job_names(captures)
-    runs = tuple((job, m.value) for job, m in zip(jobs, measured, strict=True) if m.value is not None)
+    judged = [(job, one.judged()) for job, one in zip(job_names(captures), measured, strict=True)]
+    runs = tuple((job, value) for job, value in judged if value is not None)
     known = Comparison(
         metric=first.name,
         verdict="inconclusive",
@@ -146,7 +148,7 @@ def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Bas
     if not known.baseline:
         message = wording.new_metric(known, baseline.path.name)
         return Prepared(comparison=replace(known, verdict="no_baseline", message=message))
-    return _estimated(known, captures, baseline, first)
+    return replace(_estimated(known, captures, baseline, first), scope=scope)
 
 
 def _estimated(known: Comparison, captures: Sequence[Capture], baseline: Baseline, first: Measurement) -> Prepared:
@@ -194,7 +196,11 @@ def conclude(
             level=level,
         )
     assert result is not None
-    known = replace(known, result=result, verdict=result.verdict, causes=causes, why=doubts(baseline, captures, result))
+    if stale := across_versions(captures, known.metric, prepared.scope):
+        result = not_improved(result)
+    known = replace(
+        known, result=result, verdict=result.verdict, causes=causes, why=doubts(baseline, captures, result, stale)
+    )
     return replace(known, message=wording.compared(known, result, baseline.path.name))
 
 

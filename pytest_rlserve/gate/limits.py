@@ -42,9 +42,27 @@ class Limit:
 
     def judge(self, measured: Measurement) -> LimitStatus:
         """Hold a measurement against the limit; what could not be observed neither passes nor fails."""
-        if measured.value is None:
+        value = self._judged(measured)
+        if value is None:
             return "inconclusive"
-        return "pass" if _HOLDS[self.sign](measured.value, self.value) else "failed"
+        return "pass" if _HOLDS[self.sign](value, self.value) else "failed"
+
+    def _judged(self, measured: Measurement) -> float | None:
+        return measured.value if self.sign == "==" else measured.judged(lower=not self.upper)
+
+    def why(self, measured: Measurement) -> str | None:
+        """Say what stands against a value, or why there is none; None where it holds."""
+        if measured.value is None or self.judge(measured) == "pass":
+            return measured.why
+        said = []
+        value = self._judged(measured)
+        if measured.strict is not None and value != measured.value:
+            kept = f"it is {units.show(measured.value, self.unit)} with these requests left out"
+            said.append(f"reuse across policy versions counts as none ({kept}; see no_stale_kv)")
+        if measured.reachable is not None and not self.upper and self.value > measured.reachable:
+            most = units.show(measured.reachable, self.unit)
+            said.append(f"this traffic cannot meet it: no more than {most} could be reused (kv_reuse_ceiling)")
+        return "; ".join(said) or None
 
     def message(self, measured: Measurement) -> str:
         """Say what was measured and what was allowed."""
@@ -52,9 +70,11 @@ class Limit:
             return f"{self.metric} {self} cannot be judged for {measured.capture}: {measured.why}"
         good = self.judge(measured) == "pass"
         verb = "is" if good else "missed its limit:"
-        value = units.show(measured.value, self.unit)
-        left_out = f"; left out: {measured.excluded}" if measured.excluded and not good else ""
-        return f"{self.metric} {verb} {value}, must be {self} (n={measured.n:,}, {measured.capture}){left_out}"
+        value = units.show(measured.value if good else self._judged(measured), self.unit)
+        why = self.why(measured)
+        more = f"; {why}" if why else ""
+        more += f"; left out: {measured.excluded}" if measured.excluded and not good else ""
+        return f"{self.metric} {verb} {value}, must be {self} (n={measured.n:,}, {measured.capture}){more}"
 
 
 def parse_limit(key: str, text: str | float) -> Limit:

@@ -175,7 +175,7 @@ class Gate:
                     "value": measured.value,
                     "unit": measured.unit,
                     "status": status,
-                    "why": measured.why,
+                    "why": limit.why(measured),
                     "capture": capture.name,
                 }
             )

@@ -61,6 +61,10 @@ class Value:
     n: int
     excluded: str = ""
     """What was left out, and why."""
+    strict: float | None = None
+    """The value where KV reuse across policy versions counts as none; None where there was no such reuse."""
+    reachable: float | None = None
+    """The best value that this traffic allows; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,18 @@ class Measurement:
     value: float | None
     why: str | None = None
     excluded: str = ""
+    strict: float | None = None
+    """The value where KV reuse across policy versions counts as none; None where there was no such reuse."""
+    reachable: float | None = None
+    """The best value that this traffic allows; None where that is not known."""
     definition: Mapping[str, str] = field(default_factory=dict)
+
+    def judged(self, *, lower: bool | None = None) -> float | None:
+        """Return what a verdict goes by: the worse of value and strict value, which is the lower one if `lower`."""
+        if self.value is None or self.strict is None:
+            return self.value
+        worse = min if (self.better == "higher" if lower is None else lower) else max
+        return worse(self.value, self.strict)
 
 
 METRICS: Registry[Metric] = Registry("metric", "pytest_rlserve.metrics")

@@ -26,6 +26,8 @@ class Share:
     whole: Callable[[PromptRows], Numbers] = lambda rows: rows.tokens
     nothing: str = _NOTHING
     """Why there is no share where the whole is 0."""
+    bounded: bool = False
+    """Whether it cannot be above the share that this traffic allows to be reused."""
 
     def of(self, rows: PromptRows) -> Value:
         """Return the share, with the number of its requests and what was left out.
@@ -33,17 +35,31 @@ class Share:
         Raises:
             NotMeasurable: too few rows know it, or there is nothing to divide by.
         """
-        rows = self.known(rows)
-        whole = int(self.whole(rows).sum())
-        if whole <= 0:
-            raise NotMeasurable(self.nothing)
-        return Value(float(self.part(rows).sum() / whole), len(rows.numbers), "; ".join(rows.excluded))
+        known = self.known(rows)
+        share = self._taken(known)
+        if share is None:
+            raise NotMeasurable("; ".join([self.nothing, *known.excluded]))
+        strict = self._taken(self.known(rows.with_stale())) if len(rows.stale) else None
+        return Value(share, len(known.numbers), "; ".join(known.excluded), strict, self._reachable(known))
+
+    def _taken(self, known: PromptRows) -> float | None:
+        whole = int(self.whole(known).sum())
+        return float(self.part(known).sum() / whole) if whole > 0 else None
+
+    def _reachable(self, known: PromptRows) -> float | None:
+        """Return what the traffic of these rows allows."""
+        if not self.bounded:
+            return None
+        try:
+            return SHARES["kv_reuse_ceiling"]._taken(known.hashed())
+        except NotMeasurable:
+            return None
 
 
 SHARES = {
-    "kv_reuse_fraction": Share(lambda rows: rows.engine(), lambda rows: rows.reused),
+    "kv_reuse_fraction": Share(lambda rows: rows.engine(), lambda rows: rows.reused, bounded=True),
     "kv_reuse_ceiling": Share(lambda rows: rows.hashed(), lambda rows: rows.fleet),
-    "kv_worker_ceiling": Share(lambda rows: rows.placed(), lambda rows: rows.worker),
+    "kv_worker_ceiling": Share(lambda rows: rows.placed(), lambda rows: rows.worker, bounded=True),
     "kv_reuse_efficiency": Share(
         lambda rows: rows.engine().hashed(),
         lambda rows: rows.reused,

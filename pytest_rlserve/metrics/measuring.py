@@ -70,10 +70,12 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
     unit = f"{found.unit}/GPU" if statistic == _PER_GPU else found.unit
     value: float | None = None
     why, n, excluded = None, 0, ""
+    strict, reachable = None, None
     try:
         taken = _taken(capture, found, scope)
         if isinstance(taken, Value):
             value, n, excluded = taken.value, taken.n, taken.excluded
+            strict, reachable = taken.strict, taken.reachable
             if statistic == _PER_GPU:
                 value /= _gpus(capture)
         else:
@@ -93,6 +95,8 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
         value=value,
         why=why,
         excluded=excluded,
+        strict=strict,
+        reachable=reachable,
         definition=found.definition(
             scope,
             workers=serving_workers(capture) if found.fleet else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +33,8 @@ class PromptRows:
     capture: Capture
     numbers: Numbers
     excluded: tuple[str, ...] = ()
+    stale: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Numbers of rows that were left out as they reused what an earlier policy version had computed."""
 
     @property
     def tokens(self) -> Numbers:
@@ -41,8 +43,9 @@ class PromptRows:
 
     @property
     def reused(self) -> Numbers:
-        """Prompt tokens from the cache, by the engine's number."""
-        return self.capture.derive(cached).engine[self.numbers]
+        """Prompt tokens from the cache, by the engine's number, without those of an earlier policy version."""
+        said, stale = self.capture.derive(cached).engine[self.numbers], self.capture.derive(excess).stale[self.numbers]
+        return np.where(said >= 0, said - stale, said)
 
     @property
     def predictions(self) -> Numbers:
@@ -94,7 +97,11 @@ class PromptRows:
 
     def without(self, some: Mask, why: str) -> PromptRows:
         """Leave some of the rows out, and say why."""
-        return PromptRows(self.capture, self.numbers[~some], (*self.excluded, why))
+        return dataclasses.replace(self, numbers=self.numbers[~some], excluded=(*self.excluded, why))
+
+    def with_stale(self) -> PromptRows:
+        """Take the rows back that were left out as stale; what they reused of an earlier version is not counted."""
+        return dataclasses.replace(self, numbers=np.concatenate([self.numbers, self.stale]))
 
 
 _NO_ENGINE = (
@@ -149,21 +156,17 @@ def _current(rows: PromptRows) -> PromptRows:
         f"{_requests(int((stale > 0).sum()))} that reused {int(stale.sum()):,} tokens of an earlier policy version "
         f"(with them, reuse is {raw})"
     )
-    return rows.without(stale > 0, said)
+    if (stale > 0).all():
+        return dataclasses.replace(rows, excluded=(*rows.excluded, f"of all {said[:-1]}, all counted as not reused)"))
+    return dataclasses.replace(rows.without(stale > 0, said), stale=rows.numbers[stale > 0])
 
 
 def _settled(rows: PromptRows, seconds: float) -> PromptRows:
     """Leave out rows that a worker received too soon after its cache was reset."""
-    found, known = rows.capture.derive(prompts), rows.capture.derive(fleet)
-    workers = np.array([found.worker[row] or "" for row in rows.numbers.tolist()])
-    received = found.received[rows.numbers]
-    soon = np.zeros(len(received), dtype=bool)
-    for worker in np.unique(workers).tolist():
-        resets = np.array([-np.inf, *known.emptied(worker)])
-        since = received - resets[np.searchsorted(resets, received, side="right") - 1]
-        soon |= (workers == worker) & (since < seconds)
+    soon = _soon(rows, rows.numbers, seconds)
     if soon.all():
         raise NotMeasurable(f"after_reset = {seconds:g} s leaves no request: all came sooner after a cache reset")
+    rows = dataclasses.replace(rows, stale=rows.stale[~_soon(rows, rows.stale, seconds)])
     if not soon.any():
         return rows
     tokens = int(rows.tokens[soon].sum())
@@ -173,6 +176,19 @@ def _settled(rows: PromptRows, seconds: float) -> PromptRows:
         f"({tokens:,} prompt tokens, {share} of them reused)"
     )
     return rows.without(soon, said)
+
+
+def _soon(rows: PromptRows, numbers: Numbers, seconds: float) -> Mask:
+    """Tell which of those rows came too soon after their worker's cache was reset."""
+    found, known = rows.capture.derive(prompts), rows.capture.derive(fleet)
+    workers = np.array([found.worker[row] or "" for row in numbers.tolist()], dtype=str)
+    received = found.received[numbers]
+    soon = np.zeros(len(received), dtype=bool)
+    for worker in np.unique(workers).tolist():
+        resets = np.array([-np.inf, *known.emptied(worker)])
+        since = received - resets[np.searchsorted(resets, received, side="right") - 1]
+        soon |= (workers == worker) & (since < seconds)
+    return soon
 
 
 def _requests(count: int) -> str:

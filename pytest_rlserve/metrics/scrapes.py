@@ -1,8 +1,9 @@
 """Series of scraped metrics: what a counter counted during the run, and what a gauge showed.
 
 A counter that falls was reset by a restart: only what it counted since then is known. So is one whose process was
-replaced without its falling, which the uptime or start time that a process shows of itself tells. A series that is not
-there says nothing; it is never 0. A counter that an earlier scrape of the same endpoint did not have yet began at 0.
+replaced without its falling, which a Dynamo process's worker id and uptime tell; `process_start_time_seconds` does not,
+as one page of metrics may hold those of several processes. A series that is not there says nothing; it is never 0. A
+counter that an earlier scrape of the same endpoint did not have yet began at 0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _ORDER = {name: rank for rank, names in enumerate((("before", "start", "begin"), ("mid", "during"))) for name in names}
 _LATE = {"after", "end", "stop"}
 _SHOWN = 5
-_UPTIME, _BORN = "dynamo_component_uptime_seconds", "process_start_time_seconds"
+_UPTIME = "dynamo_component_uptime_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +70,11 @@ def series(capture: Capture) -> Mapping[str, Any]:
 
 
 def restarts(capture: Capture) -> Mapping[str, int]:
-    """Return endpoint → the place of the scrape before which its process was last replaced; 0 if it never was.
-
-    Dynamo's processes show their worker id and uptime, those with Prometheus' Python client the time of their start.
-    """
+    """Return endpoint → the place of the scrape before which its process was last replaced; 0 if it never was."""
     found: dict[str, int] = {}
     for (target, _), values in capture.derive(series).get(_UPTIME, {}).items():
         first = next((place for place, value in enumerate(values) if value is not None), 0)
         found[target] = max(found.get(target, 0), first, _last_reset(values))
-    for (target, _), values in capture.derive(series).get(_BORN, {}).items():
-        known = [(place, value) for place, value in enumerate(values) if value is not None]
-        changed = (later for (_, born), (later, reborn) in itertools.pairwise(known) if born != reborn)
-        found[target] = max(found.get(target, 0), *changed, 0)
     return found
 
 
@@ -114,7 +108,7 @@ def counted(capture: Capture, *names: str, **labels: str) -> tuple[Counted, ...]
             base = 0.0 if since or not len(values) > 1 else values[0] or 0.0
             totals[place] += (values[-1] or 0.0) - base
             if since:
-                resets[f"{name}{_shown(key[1])}" + (f" of {key[0]}" if replaced else "")] = None
+                resets[f"{name}{_shown(key[1])}" + (f" of {key[0]}" if replaced and key[0] else "")] = None
     return tuple(Counted(total, tuple(resets), whole) for total in totals)
 
 

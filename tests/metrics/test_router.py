@@ -227,13 +227,21 @@ def test_workers_that_were_replaced_between_scrapes_are_named_although_no_counte
     assert "restart" not in measure(open_capture(SCRAPES / "small_cache_1"), "router_queue_time").excluded
 
 
-@pytest.mark.parametrize("born", [1790000000.0, 1790000100.5])
-def test_a_new_start_time_of_a_process_is_a_reset_of_all_its_counters(folder: Path, born: float) -> None:
-    start = "n_total 5\nprocess_start_time_seconds 1790000000.0\n"
-    capture = scraped(folder, start=start, end=f"n_total 8\nprocess_start_time_seconds {born}\n")
-    (found,) = counted(capture, "n_total")
-    replaced = born > 1790000000.0
-    assert (found.value, found.resets) == ((8, ("n_total of frontend",)) if replaced else (3, ()))
+@pytest.mark.parametrize(
+    ("uptimes", "value"),
+    [
+        (('{worker_id="0a"} 1', '{worker_id="0a"} 9'), 3),
+        (('{worker_id="0a"} 9', '{worker_id="0a"} 1'), 8),
+        (('{worker_id="0a"} 1', '{worker_id="0b"} 9'), 8),
+    ],
+)
+def test_a_process_with_another_id_or_less_uptime_is_a_reset_of_its_counters(
+    folder: Path, uptimes: tuple[str, str], value: float
+) -> None:
+    name = "dynamo_component_uptime_seconds"
+    start, end = (f"n_total {n}\n{name}{uptime}\n" for n, uptime in zip((5, 8), uptimes, strict=True))
+    (found,) = counted(scraped(folder, start=start, end=end), "n_total")
+    assert (found.value, found.resets) == (value, ("n_total of frontend",) if value == 8 else ())
 
 
 def test_the_same_worker_has_one_id_in_traces_and_in_both_spellings_of_scrapes(folder: Path) -> None:
