@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
+NOT_REPORTED = (
+    "no response says how many of its prompt tokens were cached, and no row does: reuse is not observable. Engines "
+    "behind Dynamo may have to be told to report it; TensorRT-LLM reports it only where it publishes KV events"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cached:
     """Prompt tokens that came from the cache."""

@@ -12,7 +12,7 @@ from pytest_rlserve.checks.told_elsewhere import told_elsewhere
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
 from pytest_rlserve.prompts import prompts
-from pytest_rlserve.reuse import cached, excess
+from pytest_rlserve.reuse import NOT_REPORTED, cached, excess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,8 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
     good = int((found.judged & (found.stale == 0) & (found.unexplained == 0)).sum())
     predicted = "only the KV router's predictions are known: record cached_tokens of each response's usage"
     nothing = "no request has its worker, its blocks and its cached tokens: nothing shows what was reused"
+    if not (capture.derive(cached).best >= 0).any():
+        nothing = NOT_REPORTED
     unsure = nothing if not judged else predicted if found.predicted else None
     return Outcome(observed=good, of=judged, noun=_NOUN, findings=findings, inconclusive=unsure)
 

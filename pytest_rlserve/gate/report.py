@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.fleet import fleet
 from pytest_rlserve.gate.breakdowns import breakdowns
 from pytest_rlserve.gate.items import items
 from pytest_rlserve.gate.judgement import WORST_FIRST
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import Counts, ledger
 from pytest_rlserve.metrics import measuring
+from pytest_rlserve.missed import served_by
 from pytest_rlserve.version import __version__
 
 if TYPE_CHECKING:
@@ -135,6 +137,7 @@ def _coverage(capture: Capture) -> list[dict[str, Any]]:
     accounts, joined = capture.derive(ledger), capture.derive(join)
     rows = capture.scalars.num_rows
     ended = [a for a in accounts.requests if a.outcome == "completed"]
+    served, known = capture.derive(served_by), capture.derive(fleet)
     lines = [
         ("which attempt was served", "rows", joined.joined, rows),
         (
@@ -149,6 +152,12 @@ def _coverage(capture: Capture) -> list[dict[str, Any]]:
             "completed requests",
             sum(a.get("cached_tokens") is not None for a in ended),
             len(ended),
+        ),
+        (
+            "which weights did each worker have",
+            "workers that served",
+            sum(bool(known.versions(worker)) for worker in served),
+            len(served),
         ),
     ]
     return [

@@ -14,7 +14,7 @@ from pytest_rlserve.fleet import fleet
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics.served import completed_numbers
 from pytest_rlserve.prompts import prompts
-from pytest_rlserve.reuse import cached, ceilings, excess
+from pytest_rlserve.reuse import NOT_REPORTED, cached, ceilings, excess
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -73,7 +73,7 @@ class PromptRows:
             raise NotMeasurable(
                 "the trace's cached_tokens is the KV router's prediction: record cached_tokens of each response's usage"
             )
-        return self._known(self.reused >= 0, "the engine's cached_tokens is", _NO_ENGINE)
+        return self._known(self.reused >= 0, "the engine's cached_tokens is", NOT_REPORTED)
 
     def predicted(self) -> PromptRows:
         """Keep the rows that a KV router has predicted."""
@@ -102,12 +102,6 @@ class PromptRows:
     def with_stale(self) -> PromptRows:
         """Take the rows back that were left out as stale; what they reused of an earlier version is not counted."""
         return dataclasses.replace(self, numbers=np.concatenate([self.numbers, self.stale]))
-
-
-_NO_ENGINE = (
-    "no response says how many of its prompt tokens were cached, and no row does: reuse is not observable. Engines "
-    "behind Dynamo may have to be told to report it; TensorRT-LLM reports it only where it publishes KV events"
-)
 
 
 def prompt_rows(capture: Capture, scope: Scope) -> PromptRows:

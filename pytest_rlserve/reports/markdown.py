@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve.reports import breakdown, tables, wording
 from pytest_rlserve.reports import report as report_format
 from pytest_rlserve.reports.escape import block, cell, code, marker
+from pytest_rlserve.reports.left_out import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,6 +73,7 @@ def markdown(report: Mapping[str, Any], *, limit: int = COMMENT_BYTES) -> str:
         _table(_UNCHANGED, "Checks passed", tables.checks(report, quiet=True), fold=True),
         *(_table(_DETAILS, table.title, table, fold=True) for table in breakdown.breakdowns(report)),
         _table(_DETAILS, "Measured", tables.metrics(report), fold=True),
+        _list(_DETAILS, "Left out", left_out(report), fold=True),
         _list(_DETAILS, "Not observable", tables.not_observable(report), fold=True),
         _list(_DETAILS, "Evidence", tables.evidence(report), fold=True),
         Section(_EVIDENCE, "", list(filter(None, [facts]))),

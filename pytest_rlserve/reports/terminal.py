@@ -11,6 +11,7 @@ from tabulate import tabulate
 from pytest_rlserve.reports import breakdown, tables, wording
 from pytest_rlserve.reports import report as report_format
 from pytest_rlserve.reports.escape import clamp, terminal_safe
+from pytest_rlserve.reports.left_out import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,6 +46,7 @@ def terminal(report: Row, *, verbose: bool = False, columns: int = 100) -> str:
         _lines(tables.notes(report), columns),
         *(_message(message) for message in tables.messages(report) if verbose),
         _grid(_both(tables.limits(report, quiet=False), tables.limits(report, quiet=True)), columns),
+        _lines(left_out(report, judged=not verbose), columns),
         *_breakdowns(report, columns, verbose),
         _metrics(report, columns, verbose),
         _not_run(report, columns, verbose),

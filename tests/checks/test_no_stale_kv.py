@@ -142,7 +142,7 @@ def test_a_request_that_runs_through_an_update_may_have_met_either_cache(folder:
         ([], [OLD], "records of which version a worker loaded"),
         ([control("step_started", 0, step=0)], [OLD], "records of which version a worker loaded"),
         ([*started(1), *update(1)], [], "no served requests"),
-        ([*started(1), *update(1)], [served("r", 1, 1, [1], cached=None)], "nothing shows what was reused"),
+        ([*started(1), *update(1)], [served("r", 1, 1, [1], cached=None)], "TensorRT-LLM reports it only where"),
         (
             [*started(1), *update(1)],
             [served("r", 1, 1, [1], cached=None, cached_tokens=16, kv_hit_rate=1.0)],
@@ -156,6 +156,13 @@ def test_what_cannot_be_told_is_inconclusive(
     result = judged(folder, events or [control("step_finished", 0, step=0)], *requests)
     assert result.status == "inconclusive"
     assert words in str(result.why)
+
+
+def test_rows_that_name_no_worker_show_nothing(folder: Path) -> None:
+    row, events = served("r", 1, 1, [1], cached=1)
+    del row["request"]["worker"]
+    result = judged(folder, [*started(1), *update(1)], (row, events))
+    assert (result.status, "nothing shows what was reused" in str(result.why)) == ("inconclusive", True)
 
 
 def predicted(name: str, t: float, prompt: list[int], cached: int) -> Any:

@@ -15,8 +15,10 @@ from gate.series import Series, recorded
 from pytest_rlserve import schema
 from pytest_rlserve.errors import EvidenceError
 from pytest_rlserve.gate.items import items
+from pytest_rlserve.gate.policy import Policy
 from pytest_rlserve.gate.policy_file import load
 from pytest_rlserve.gate.report import build
+from pytest_rlserve.gate.verdicts import Gate
 from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.gate.verdicts import Gate
 
     Measured = Callable[..., Capture]
 
@@ -167,3 +168,19 @@ def test_what_was_written_to_the_baseline_is_in_the_report(series: Series, measu
     assert change["metric"] == "accepted_trajectory_throughput"
     assert change["reason"] == "two workers fewer"
     assert change["delta"] == pytest.approx(-0.2, abs=0.001)
+
+
+@pytest.mark.parametrize(("control", "known"), [(True, 12), (False, 0)])
+def test_coverage_says_of_how_many_workers_the_weights_are_known(tmp_path: Path, control: bool, known: int) -> None:
+    folder = tmp_path / "c"
+    shutil.copytree(RECORDED / "baseline_kv_1", folder)
+    if not control:
+        (folder / "control.jsonl.gz").unlink()
+    report = build(Gate(captures=[open_capture(folder)], policy=Policy(), folder=tmp_path), [], keys=["retry_fraction"])
+    (line,) = [one for one in report["captures"][0]["coverage"] if one["of"] == "workers that served"]
+    assert line == {
+        "question": "which weights did each worker have",
+        "of": "workers that served",
+        "observed": known,
+        "total": 12,
+    }

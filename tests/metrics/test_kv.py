@@ -82,5 +82,6 @@ def test_more_cached_than_sent_is_not_averaged_away(folder: Path) -> None:
 def test_nothing_cached_is_zero_and_nothing_known_is_unknown(folder: Path) -> None:
     cold = opened(folder, attempts=answered("r1", prompt_tokens=100, cached_tokens=0))
     assert measure(cold, NAME).value == 0.0
-    unknown = opened(folder.with_name("d"), attempts=answered("r1"), rows=[request_end("r1")])
+    unknown = opened(folder.with_name("d"), attempts=answered("r1"), rows=[request_end("r1", input_tokens=100)])
     assert measure(unknown, NAME).value is None
+    assert "TensorRT-LLM reports it only where it publishes KV events" in str(measure(unknown, NAME).why)
