@@ -45,7 +45,7 @@ class Fleet:
 
     def changes(self, worker: str) -> list[float]:
         """Return when that worker's version changed; that it had one when the run began is no change."""
-        opening = {event.t for update in self.updates if update.opening for event in update.events}
+        opening = {t for update in self.updates if update.opening for t in update.passage(worker).times("version")}
         return [t for t, _ in self.versions(worker) if t not in opening]
 
     def version_at(self, worker: str, t: float) -> str | None:

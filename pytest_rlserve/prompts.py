@@ -149,8 +149,8 @@ def _visits(found: Prompts, cuts: dict[str, list[float]], cell_of: Callable[[int
     for row in np.flatnonzero(found.hashed).tolist():
         some = cuts.get(found.worker[row] or "", [])
         first, last = np.searchsorted(some, [found.received[row], found.first_token[row]], side="right").tolist()
-        for epoch in range(first, last + 1):
-            cell = cell_of(row, epoch)
+        met = dict.fromkeys(cell_of(row, epoch) for epoch in range(first, last + 1))
+        for cell in met:  # once each: a row that met a cache twice is no other row to itself
             if cell is not None:
                 rows.append(row)
                 cells.append(codes.setdefault(cell, len(codes)))

@@ -39,6 +39,12 @@ def test_what_was_loaded_at_the_start_is_no_update(folder: Path) -> None:
     assert [found.version_at("1", EPOCH + t) for t in (-2, 0, 10.5, 11)] == [None, "0", "0", "1"]
 
 
+def test_an_update_at_the_instant_of_a_step_of_the_opening_is_a_change(folder: Path) -> None:
+    resumed = control("resume", 10.6, worker_id=1, update="start")  # when update 1 brings its version
+    found = opened(folder, control=[*started(1), resumed, *update(1)]).derive(fleet)
+    assert found.changes("1") == [pytest.approx(EPOCH + 10.6)]
+
+
 def test_the_same_version_again_is_no_change(folder: Path) -> None:
     found = told(folder, [*started(1), *update(1, version=1), *update(1, t=20, version=1, update="again")])
     assert after(found.changes("1")) == [10.6]

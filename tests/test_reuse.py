@@ -21,8 +21,9 @@ from pytest_rlserve.reuse import cached, ceilings, excess
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
-EXAMPLES = int(os.environ.get("RLSERVE_KV_EXAMPLES", "60"))
-"""1,000 and more for a thorough run."""
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+EXAMPLES = int(os.environ.get("RLSERVE_KV_EXAMPLES", "1000" if THOROUGH else "100"))
+"""HYPOTHESIS_PROFILE=thorough tries 1,000 workloads; RLSERVE_KV_EXAMPLES as many as it says."""
 SHARED = Path(__file__).parents[2] / "shared" / "captures"
 FOUND = {path.parent.name: path.parent for root in (SHARED, CAPTURES) for path in root.glob("*/control.jsonl*")}
 FOLDERS = [FOUND[name] for name in sorted(FOUND)]
@@ -79,6 +80,8 @@ def controls(draw: st.DrawFn) -> list[Record]:
             event |= {} if worker is None else {"worker_id": worker}
             event |= {"policy_version": draw(st.integers(0, 2))} if name == "version" else {}
             event |= {"status": "error"} if not draw(st.integers(0, 6)) else {}
+            if worker == 2**64 - 1 and not draw(st.integers(0, 3)):
+                event |= {"replaced_worker_id": 7}
             events.append(event)
     return events
 

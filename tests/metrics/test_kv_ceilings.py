@@ -110,6 +110,12 @@ def test_a_new_version_makes_prompts_cold_again_and_a_reset_alone_is_a_loss(fold
     assert (value(flushed, "kv_reuse_ceiling"), value(flushed, "kv_worker_ceiling")) == (0.5, 0)
 
 
+def test_a_request_during_which_a_version_comes_back_does_not_reuse_itself(folder: Path) -> None:
+    long = served("a", 9, 1, [1, 2], took=10)
+    events = [*started(1), *update(1, t=10), *update(1, t=11, version=0, update="back")]
+    assert value(made(folder, long, events=events), "kv_reuse_ceiling") == 0
+
+
 def test_a_request_that_comes_before_the_first_token_counts_and_one_that_comes_after_does_not(folder: Path) -> None:
     first = served("a", 1, 1, [1, 2], took=1.0)  # its first token comes half a second later
     early = made(folder, first, served("b", 1.4, 1, [1, 2]))
