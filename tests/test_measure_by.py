@@ -29,6 +29,16 @@ def test_every_worker_has_a_row_and_the_last_is_the_whole(capsys: pytest.Capture
     assert load.split("\n")[-1].split()[:2] == ["all", "821"]
 
 
+def test_every_worker_of_every_update_has_a_row_and_the_missed_one_is_called_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["measure", "--by", "update", str(CAPTURES / "stale_worker_1")]) == 0
+    rows = capsys.readouterr().out.strip().split("\n")[3:]
+    assert [row.split()[0] for row in rows] == ["1"] * 4 + ["2"] * 4
+    (missed,) = [row for row in rows if "missed" in row]
+    assert missed.split()[:3] == ["2", "3264423129048537586", "missed"]
+
+
 def test_a_capture_that_does_not_tell_its_steps_says_so_and_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", "--by", "step", str(BASELINE / "attempts.jsonl.gz")]) == 1
     said = capsys.readouterr().out
@@ -40,12 +50,12 @@ def test_single_metrics_and_tables_are_not_asked_for_at_once(capsys: pytest.Capt
     assert "--by prints tables of its own: leave --metric out" in capsys.readouterr().err
 
 
-def test_the_report_holds_the_four_tables_of_each_capture(tmp_path: Path) -> None:
+def test_the_report_holds_the_tables_of_each_capture(tmp_path: Path) -> None:
     gate = Gate(captures=[open_capture(BASELINE)], policy=Policy(), folder=tmp_path)
     report = build(gate, [], keys=["kv_reuse_fraction"])
     assert schema.problems("rlserve.report.v1", report) == []
     (capture,) = report["captures"]
-    sizes = {"kv_by_worker": 4, "kv_by_step": 3, "load_by_worker": 5, "load_by_step": 3}
+    sizes = {"kv_by_worker": 4, "kv_by_step": 3, "load_by_worker": 5, "load_by_step": 3, "updates": 8}
     assert {name: len(table["rows"]) for name, table in capture["tables"].items()} == sizes
     parts = [row["shares"]["kv_reuse_fraction"] for row in capture["tables"]["kv_by_worker"]["rows"]]
     shares = sum(part["numerator"] for part in parts) / sum(part["denominator"] for part in parts)

@@ -68,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
         "--metric", action="append", metavar="NAME", help="print this metric alone; repeat for several"
     )
     measure.add_argument(
-        "--by", choices=("worker", "step"), help="print KV reuse and load of each worker, or of each step, instead"
+        "--by",
+        choices=("worker", "step", "update"),
+        help="print KV reuse and load of each worker or step, or each worker's way through each update, instead",
     )
     _policy_flag(measure)
     compare = command("compare", commands.compare, "Compare captures with the baseline of their series.")

@@ -1,4 +1,4 @@
-"""`rlserve measure --by worker` and `--by step`: KV reuse and load, one row each."""
+"""`rlserve measure --by worker|step|update`: KV reuse and load, or the way of each worker through each update."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def broken_down(captures: Sequence[Capture], scope: Scope, arguments: argparse.Namespace) -> int:
-    """Print the tables; return 1 if a capture does not tell its workers or steps apart.
+    """Print the tables; return 1 if a capture does not tell its workers, steps or updates apart.
 
     Raises:
         UsageError: single metrics were asked for as well.
@@ -28,10 +28,11 @@ def broken_down(captures: Sequence[Capture], scope: Scope, arguments: argparse.N
 
     if arguments.metric:
         raise UsageError("--by prints tables of its own: leave --metric out")
-    names = [f"{name}_by_{arguments.by}" for name in ("kv", "load")]
+    by = arguments.by
+    names = ["updates"] if by == "update" else [f"{name}_by_{by}" for name in ("kv", "load")]
     chosen = [{name: breakdowns(one, scope)[name] for name in names} for one in captures]
     found = [{"name": one.name, "tables": tables} for one, tables in zip(captures, chosen, strict=True)]
-    for table in map(breakdown.narrow, breakdown.breakdowns({"captures": found})):
+    for table in (breakdown.narrow(one.dense()) for one in breakdown.breakdowns({"captures": found})):
         rows = [[terminal_safe("".join(cell)) for cell in row] for row in table.rows]
         sides = ["right" if side == "r" else "left" for side in table.align]
         print(tabulate(rows, table.headers, disable_numparse=True, colalign=sides), end="\n\n")

@@ -1,4 +1,4 @@
-"""The report's tables: KV reuse and load, by worker and by step, as sums that any rendering can divide."""
+"""The report's tables: KV reuse and load by worker and by step, as sums to be divided, and updates by worker."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.metrics.breakdown import By, kv_by, load_by
+from pytest_rlserve.metrics.passages import ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,16 +15,18 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.metrics import Scope
     from pytest_rlserve.metrics.breakdown import KvGroup, LoadGroup, Part
+    from pytest_rlserve.metrics.passages import Way
 
 Group = TypeVar("Group")
 
 
 def breakdowns(capture: Capture, scope: Scope) -> dict[str, dict[str, Any]]:
-    """Return the four tables of a capture by name; one that cannot be made has no rows and says why."""
+    """Return the tables of a capture by name; one that cannot be made has no rows and says why."""
     found = {}
     for by in get_args(By):
         found[f"kv_by_{by}"] = _table(partial(kv_by, capture, scope, by), _kv)
         found[f"load_by_{by}"] = _table(partial(load_by, capture, by), _load)
+    found["updates"] = _table(partial(ways, capture), _way)
     return found
 
 
@@ -48,6 +51,17 @@ def _load(group: LoadGroup) -> dict[str, Any]:
         "output_tokens": group.output_tokens,
         "serving_seconds": group.serving_seconds,
         "queue_depth": _part(group.queue_depth),
+    }
+
+
+def _way(way: Way) -> dict[str, Any]:
+    return {
+        "update": way.update,
+        "worker": way.worker,
+        "replaced_worker": way.replaced,
+        "policy_version": way.version,
+        "reached": way.reached,
+        "phases": dict(way.phases),
     }
 
 

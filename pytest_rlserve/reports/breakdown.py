@@ -1,4 +1,4 @@
-"""The tables of KV reuse and load by worker and by step, with a last row for the whole."""
+"""The tables of KV reuse and load by worker and by step, with a last row for the whole, and of weight updates."""
 
 from __future__ import annotations
 
@@ -28,13 +28,49 @@ _HEADERS = {
     "load": ("requests", *_LOAD.values(), "serving", "of the mean", "queue depth"),
 }
 _TITLES = {"kv": "KV reuse", "load": "load"}
+NAMES = (*_TITLES, "updates")
 _NO_KEY = {"worker": "no worker known", "step": "between steps"}
+_PHASES = {
+    "pause": "paused",
+    "transfer_started": "transfer begun",
+    "transfer": "transfer",
+    "transfer_finished": "transfer ended",
+    "cache_reset": "cache reset",
+    "version": "version set",
+    "verified": "verified",
+    "ready": "ready",
+    "resume": "resumed",
+    "gate_opened": "gate opened",
+}
+_UPDATE_METRICS = ("update_downtime", "transfer_time", "reset_time", "verify_time", "warmup_time")
+_UPDATE_CHECKS = ("updates_are_ordered", "workers_are_current")
 _LOAD_METRICS = ("worker_load_imbalance", "queue_depth", "router_queue_time", "engine_queue_depth")
 
 
-def breakdowns(report: Row, names: Iterable[str] = _TITLES, *, most: int | None = None) -> list[Table]:
-    """Return the tables of those names that have rows: "kv", "load"; of each capture at most so many rows."""
-    return [table for name in names for by in _NO_KEY if (table := _breakdown(report, name, by, most)).rows]
+def breakdowns(report: Row, names: Iterable[str] = NAMES, *, most: int | None = None) -> list[Table]:
+    """Return the tables of those names that have rows; of each capture at most so many rows."""
+    found = [_breakdown(report, name, by, most) for name in names if name in _TITLES for by in _NO_KEY]
+    found += [updates(report, most=most)] * ("updates" in names)
+    return [table for table in found if table.rows]
+
+
+def updates(report: Row, *, most: int | None = None) -> Table:
+    """Return each worker's way through each update, in seconds after the update began."""
+    column = capture_column(report)
+    headers = ("update", *column, "worker", "before", "version", *_PHASES.values())
+    found = Table("update", headers, "l" + "l" * len(column) + "lll" + "r" * len(_PHASES))
+    for capture in report.get("captures", ()):
+        where = (Name(capture["name"]),) if column else ()
+        rows = capture.get("tables", {}).get("updates", {}).get("rows", ())
+        for row in rows[:most]:
+            got = "missed" if row["reached"] is False else Name(row["policy_version"] or "n/a")
+            times = (units.show(row["phases"].get(name), "s") if name in row["phases"] else "" for name in _PHASES)
+            found.rows.append(
+                (Name(row["update"]), *where, Name(row["worker"]), Name(row["replaced_worker"] or ""), got, *times)
+            )
+        if most is not None and len(rows) > most:
+            found.rows.append((f"+{len(rows) - most:,} more", *where, *[""] * (3 + len(_PHASES))))
+    return found
 
 
 def narrow(table: Table) -> Table:
@@ -51,9 +87,13 @@ def asked(report: Row) -> list[str]:
         *wording.select(report.get("limits", ()), "status", quiet=False),
     ]
     names = [row["metric"].partition(".")[0] for row in rows]
-    stale = any(check["name"] == "no_stale_kv" and check["status"] == "fail" for _, check in wording.checks_of(report))
-    kv = stale or any(name.startswith("kv_") for name in names)
-    return ["kv"] * kv + ["load"] * any(name in _LOAD_METRICS for name in names)
+    failed = {check["name"] for _, check in wording.checks_of(report) if check["status"] == "fail"}
+    told = {
+        "kv": "no_stale_kv" in failed or any(name.startswith("kv_") for name in names),
+        "load": any(name in _LOAD_METRICS for name in names),
+        "updates": not failed.isdisjoint(_UPDATE_CHECKS) or any(name in _UPDATE_METRICS for name in names),
+    }
+    return [name for name, wanted in told.items() if wanted]
 
 
 def _breakdown(report: Row, name: str, by: str, most: int | None) -> Table:

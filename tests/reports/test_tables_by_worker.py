@@ -41,6 +41,24 @@ TABLES = {
     "kv_by_step": table(why="no step has both step_started and step_finished"),
     "load_by_worker": table(load_row("17", 30.0, part(6, 4)), load_row("4", 10.0, None), load_row(None, 1.0, None)),
     "load_by_step": table(),
+    "updates": table(
+        {
+            "update": "2",
+            "worker": "17",
+            "replaced_worker": None,
+            "policy_version": "2",
+            "reached": True,
+            "phases": {"transfer_finished": 0.4, "cache_reset": 1.5, "gate_opened": 2.0},
+        },
+        {
+            "update": "2",
+            "worker": "4",
+            "replaced_worker": "3",
+            "policy_version": None,
+            "reached": False,
+            "phases": {"gate_opened": 2.0},
+        },
+    ),
 }
 
 
@@ -78,6 +96,14 @@ def test_load_is_shown_against_the_mean_of_the_known_workers() -> None:
     ]
 
 
+def test_an_update_shows_each_workers_phases_and_who_was_missed() -> None:
+    first, second = cells(told(), "update")
+    assert first[:4] == ("2", "17", "", "2")
+    assert second[:4] == ("2", "4", "3", "missed")
+    assert [cell for cell in first[4:] if cell] == ["400.0 ms", "1.50 s", "2.00 s"]
+    assert [cell for cell in second[4:] if cell] == ["2.00 s"]
+
+
 def test_what_nobody_knows_is_not_zero() -> None:
     found = told()
     found["captures"][0]["tables"] = {"kv_by_worker": table(kv_row("1", 1, 10, None), kv_row("2", 1, 10, None))}
@@ -101,6 +127,8 @@ def test_several_captures_have_a_column_of_their_names() -> None:
         ({"limits": [limit("kv_reuse_fraction", ">= 60.0 %", 0.5, "fraction", "failed")]}, ["kv"]),
         ({"limits": [limit("queue_depth.mean", "<= 1", 3, "requests", "failed")]}, ["load"]),
         ({"captures": [capture("c", checks=[check("no_stale_kv", "fail")])]}, ["kv"]),
+        ({"captures": [capture("c", checks=[check("updates_are_ordered", "fail")])]}, ["updates"]),
+        ({"comparisons": [comparison("update_downtime", "regressed", "s", 1.0, 2.0)]}, ["updates"]),
     ],
 )
 def test_the_terminal_shows_the_tables_that_a_verdict_asks_for(fields: dict[str, Any], names: list[str]) -> None:
@@ -109,6 +137,7 @@ def test_the_terminal_shows_the_tables_that_a_verdict_asks_for(fields: dict[str,
     found["captures"] = [one | {"tables": copy.deepcopy(TABLES)} for one in found["captures"] or [capture("c")]]
     text = terminal(found)
     assert ("KV reuse" in text) is ("kv" in names)
+    assert ("missed" in text) is ("updates" in names)
     assert ("by worker" in terminal(found, verbose=True)) is True
 
 
