@@ -1,9 +1,10 @@
 """Leading blocks that others hold: 40 million hashes with 80 % reuse, and the worst case without any.
 
-    RLSERVE_BENCH_PEERS=/path/to/venv pytest benchmarks/test_kv.py -s
+    pip install -e '.[test,peers]' && taskset -c 0 pytest benchmarks/test_kv.py -s
 
-The peers run in a virtual environment of their own (numpy and polars), one core each, in turn with ours: Python
-sets element by element, and polars' `is_first_distinct` over all hashes. Times are medians of three.
+The peers run in processes of their own, on one core, in turn with ours: Python sets element by element, and polars'
+`is_first_distinct` over all hashes. Times are medians of three. RLSERVE_BENCH_PEERS names another virtual environment
+that has numpy and polars.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from pytest_rlserve import blocks
 
 HASHES = int(os.environ.get("RLSERVE_BENCH_HASHES", "40_000_000"))
 ROUNDS = 3
-PEERS = os.environ.get("RLSERVE_BENCH_PEERS")
+PEERS = os.environ.get("RLSERVE_BENCH_PEERS", sys.prefix if find_spec("polars") else None)
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
@@ -105,7 +107,7 @@ def peer(name: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.skipif(PEERS is None, reason="RLSERVE_BENCH_PEERS names no virtual environment with polars")
+@pytest.mark.skipif(PEERS is None, reason="needs polars: pip install -e '.[peers]'")
 def test_40_million_hashes_against_sets_and_polars(tmp_path: Path) -> None:
     hashes, offsets = traffic(HASHES)
     np.save(tmp_path / "hashes.npy", hashes)
