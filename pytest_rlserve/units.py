@@ -71,6 +71,11 @@ def show(value: float | None, unit: str) -> str:
     return f"{value:,.{_decimals(abs(value)) if value else 0}f} {unit}"
 
 
+def many(count: int, noun: str) -> str:
+    """Print a count of things: "1 request", "1,152 tokens"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def percent(share: float, *, signed: bool = True) -> str:
     """Print a relative change: ``+6.2 %``."""
     return f"{_signed(share * 100, signed)} %"

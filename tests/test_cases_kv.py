@@ -137,7 +137,7 @@ def test_case_24_the_workers_without_a_valid_reset_are_named() -> None:
     assert all(f"worker {worker} " in said for worker in answer["exact"]["workers_without_valid_reset"])
     assert not any(f"worker {worker} " in said for worker in answer["exact"]["clean_workers"])
     assert "cache_reset of worker 3 at 1790000100.400 came before its transfer" in said
-    assert "1 requests came in between and filled it again" in said
+    assert "1 request came in between and filled it again" in said
 
 
 def test_case_24_a_floor_does_not_praise_stale_reuse() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.checks.told_elsewhere import told_elsewhere
@@ -42,8 +43,12 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
     rows = capture.scalars.num_rows
     known = capture.derive(fleet)
     if not rows or not any(update.tells("version") for update in known.updates):
-        missing = "served requests" if not rows else "records of which version a worker loaded, and when"
-        why = f"there are no {missing}: write rlserve.control.v1 (pytest_rlserve.ControlRecorder) beside the trace"
+        why = (
+            "there are no records of which version a worker loaded, and when: write rlserve.control.v1 "
+            "(pytest_rlserve.ControlRecorder) beside the trace"
+            if rows
+            else "there are no served requests: it takes Dynamo's request trace"
+        )
         return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why + (told_elsewhere(capture) if rows else ""))
     found = capture.derive(excess)
     judged = int(found.judged.sum())
@@ -67,11 +72,12 @@ def _stale(capture: Capture) -> Iterator[Finding]:
     for (worker, version), rows in groups.items():
         now = "its version changed" if version is None else f"it loaded version {version}"
         expected = " as the KV router saw it," if capture.derive(excess).predicted else ""
+        some = f"{units.many(int(stale[rows].sum()), 'token')} in {units.many(len(rows), 'request')}"
         yield _finding(
             capture,
             rows,
-            f"worker {worker} reused {int(stale[rows].sum()):,} tokens in {len(rows):,} requests,{expected} of "
-            f"blocks computed before {now}; {_why_kept(capture, worker, rows)}",
+            f"worker {worker} reused {some},{expected} of blocks computed before {now}; "
+            f"{_why_kept(capture, worker, rows)}",
             "failure",
         )
 
@@ -96,12 +102,12 @@ def _unexplained(capture: Capture) -> Iterator[Finding]:
     tokens = int(found.unexplained.sum())
     whole = int(capture.derive(cached).best[found.judged].sum())
     share = tokens / whole
+    some = f"{units.many(tokens, 'token')} in {units.many(len(rows), 'request')}"
     yield _finding(
         capture,
         rows,
-        f"unexplained reuse: {tokens:,} tokens in {len(rows):,} requests, {share * 100:.2f} % of the {whole:,} reused "
-        f"({_UNEXPLAINED * 100:g} % may be), of blocks that no row of the capture had brought to the worker"
-        f"{_without_rows(capture)}",
+        f"unexplained reuse: {some}, {share * 100:.2f} % of the {whole:,} reused ({_UNEXPLAINED * 100:g} % may be), of "
+        f"blocks that no row of the capture had brought to the worker{_without_rows(capture)}",
         "failure" if share > _UNEXPLAINED else "note",
     )
 
@@ -113,12 +119,8 @@ def _without_rows(capture: Capture) -> str:
     lost, several = joined.traceable - joined.traceable_served, len(joined.without_row.get("n>1", ()))
     said = [
         f"rows are missing from {', '.join(dict.fromkeys(torn))}" if torn else "",
-        f"{lost:,} completed requests have lost theirs"
-        if lost and torn
-        else f"{lost:,} completed requests have lost their row"
-        if lost
-        else "",
-        f"{several:,} requests with several choices never had a row" if several else "",
+        f"{units.many(lost, 'completed request')} lost {'a row' if lost == 1 else 'their rows'}" if lost else "",
+        f"{units.many(several, 'request')} with several choices never had a row" if several else "",
     ]
     told = " and ".join(filter(None, said))
     if torn or lost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.checks.told_elsewhere import told_elsewhere
@@ -111,7 +112,7 @@ def _resets(capture: Capture, update: Update, passage: Passage, worker: str) -> 
         )
     elif not passage.valid_resets and sent is not None:
         between = [t for t, _ in capture.derive(served_by).get(worker, ()) if max(resets) <= t < sent]
-        refilled = f"; {len(between):,} requests came in between and filled it again" if between else ""
+        refilled = f"; {units.many(len(between), 'request')} came in between and filled it again" if between else ""
         yield _finding(
             f"{update}: cache_reset of worker {worker} at {max(resets):.3f} came before its transfer ended at "
             f"{sent:.3f}{refilled}",
@@ -129,7 +130,7 @@ def _ran_through(capture: Capture, update: Update, worker: str) -> Iterator[Find
     through = [n for t, n in some if any(t < reset < (ended[n].as_py() or reset) for reset in resets)]
     if through:
         yield _finding(
-            f"{update}: {len(through):,} requests ran through the cache reset of worker {worker}; "
+            f"{update}: {units.many(len(through), 'request')} ran through the cache reset of worker {worker}; "
             'where that is meant, say in_flight = "keep" in [updates] of the policy',
             [event for event in passage.events if event.name == "cache_reset"],
             ids=tuple(capture.scalars["request_id"].take(through).to_pylist()),
@@ -152,5 +153,5 @@ def _lost(capture: Capture) -> Iterator[Finding]:
         owners = capture.derive(join).owners
         failed = [n for _, n in served.get(worker, ()) if n in owners and owners[n].outcome == "failed"]
         ids = tuple(capture.scalars["request_id"].take(failed).to_pylist()) if failed else ()
-        said = f"worker {worker} was lost; {len(failed):,} requests that it had taken failed"
+        said = f"worker {worker} was lost; {units.many(len(failed), 'request')} that it had taken failed"
         yield _finding(said, [event], "warning", ids=ids, count=max(len(failed), 1))

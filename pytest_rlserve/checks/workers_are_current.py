@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.checks.told_elsewhere import told_elsewhere
@@ -64,8 +65,8 @@ def _finding(capture: Capture, message: str, rows: list[int], severity: Any) -> 
 def _behind(capture: Capture, one: Missed) -> Finding:
     had = f"version {one.version}" if one.version is not None else "an unknown version"
     said = (
-        f"worker {one.worker} was missed by {one.update} and served {len(one.rows):,} requests with {had} instead of "
-        f"{one.update.version}"
+        f"worker {one.worker} was missed by {one.update} and served {units.many(len(one.rows), 'request')} with {had} "
+        f"instead of {one.update.version}"
     )
     counts = _accepted(capture, one)
     if counts:
@@ -99,5 +100,5 @@ def _accepted(capture: Capture, one: Missed) -> Mapping[str, int]:
 def _unknown(capture: Capture, served: Mapping[str, list[tuple[float, int]]]) -> Iterator[Finding]:
     """Name workers of which no record says what they had loaded."""
     for worker, some in served.items():
-        said = f"no record says which version worker {worker} had loaded; it served {len(some):,} requests"
+        said = f"no record says which version worker {worker} had loaded; it served {units.many(len(some), 'request')}"
         yield _finding(capture, said, [number for _, number in some], "warning")

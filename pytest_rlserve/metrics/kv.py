@@ -11,7 +11,7 @@ from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.metrics import Scope, Value, metric
 from pytest_rlserve.metrics.kv_shares import SHARES
 from pytest_rlserve.metrics.prompt_rows import prompt_rows
-from pytest_rlserve.metrics.reuse_elsewhere import reuse_by_frontend, reuse_without_rows
+from pytest_rlserve.metrics.reuse_elsewhere import reuse_by_engines, reuse_by_frontend, reuse_without_rows
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -40,9 +40,9 @@ def kv_reuse_fraction(capture: Capture, scope: Scope) -> Value:
 
     The engine's number is `cached_tokens` of the response's usage, as the framework recorded it. In the trace,
     `cached_tokens` is the engine's number only where no KV router has predicted it (rows without
-    `kv_hit_rate`); a prediction is never used. Where neither is there, the frontend's own sums count, from scrapes.
-    Requests that reused blocks of an earlier policy version are left
-    out, and the number with them is shown beside it.
+    `kv_hit_rate`); a prediction is never used. Where neither is there, the frontend's own sums count, from scrapes,
+    and else those of vLLM or SGLang. Requests that reused blocks of an earlier policy version are left out, and the
+    number with them is shown beside it.
     """
     try:
         if not capture.has("requests"):
@@ -51,10 +51,12 @@ def kv_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     except NotMeasurable as error:
         if not capture.has("scrapes"):
             raise
-        try:
-            return reuse_by_frontend(capture, scope)
-        except NotMeasurable:
-            raise error from None
+        for elsewhere in (reuse_by_frontend, reuse_by_engines):
+            try:
+                return elsewhere(capture, scope)
+            except NotMeasurable:
+                continue
+        raise error
 
 
 @metric(

@@ -147,8 +147,8 @@ def _current(rows: PromptRows) -> PromptRows:
         return rows
     raw = units.show(float(np.maximum(rows.best, 0).sum() / max(int(rows.tokens.sum()), 1)), "fraction")
     said = (
-        f"{_requests(int((stale > 0).sum()))} that reused {int(stale.sum()):,} tokens of an earlier policy version "
-        f"(with them, reuse is {raw})"
+        f"{units.many(int((stale > 0).sum()), 'request')} that reused {int(stale.sum()):,} tokens of an earlier policy "
+        f"version (with them, reuse is {raw})"
     )
     if (stale > 0).all():
         return dataclasses.replace(rows, excluded=(*rows.excluded, f"of all {said[:-1]}, all counted as not reused)"))
@@ -166,7 +166,7 @@ def _settled(rows: PromptRows, seconds: float) -> PromptRows:
     tokens = int(rows.tokens[soon].sum())
     share = units.show(float(np.maximum(rows.best, 0)[soon].sum() / max(tokens, 1)), "fraction")
     said = (
-        f"{_requests(int(soon.sum()))} received within {seconds:g} s after a reset of their worker's cache "
+        f"{units.many(int(soon.sum()), 'request')} received within {seconds:g} s after a reset of their worker's cache "
         f"({tokens:,} prompt tokens, {share} of them reused)"
     )
     return rows.without(soon, said)
@@ -185,11 +185,8 @@ def _soon(rows: PromptRows, numbers: Numbers, seconds: float) -> Mask:
     return soon
 
 
-def _requests(count: int) -> str:
-    return f"{count:,} request{'' if count == 1 else 's'}"
-
-
 def impossible(names: list[str]) -> str:
     """Say which requests claim what cannot be."""
     more = f" +{len(names) - _SHOWN_IDS} more" if len(names) > _SHOWN_IDS else ""
-    return f"{_requests(len(names))} with more cached than prompt tokens: {', '.join(names[:_SHOWN_IDS])}{more}"
+    some = units.many(len(names), "request")
+    return f"{some} with more cached than prompt tokens: {', '.join(names[:_SHOWN_IDS])}{more}"

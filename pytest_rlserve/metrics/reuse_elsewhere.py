@@ -1,4 +1,4 @@
-"""KV reuse where no served row tells it: by what the framework recorded, or by the frontend's own sums."""
+"""KV reuse where no served row tells it: by what the framework recorded, or by counters of the frontend or engines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics import Value
 from pytest_rlserve.metrics.prompt_rows import COVERED, impossible
-from pytest_rlserve.metrics.scrapes import counted
+from pytest_rlserve.metrics.scrapes import counted, series
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 _CACHED = "dynamo_frontend_cached_tokens"
 _PROMPTS = "dynamo_frontend_input_sequence_tokens"
+_ENGINES = {
+    "vLLM": ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"),
+    "SGLang": ("sglang:cached_tokens_total", "sglang:prompt_tokens_total"),
+}
+"""Tokens that came from the cache, and tokens of prompts; vLLM looks a preempted request up again."""
 
 
 def reuse_without_rows(capture: Capture, scope: Scope) -> Value:
@@ -60,3 +65,24 @@ def reuse_by_frontend(capture: Capture, scope: Scope) -> Value:
         )
     said = f"by the frontend's sums over {requests.value:,.0f} requests, whatever became of them"
     return Value(cached.value / prompt.value, int(told.value), "; ".join(filter(None, (said, cached.note))))
+
+
+def reuse_by_engines(capture: Capture, scope: Scope) -> Value:
+    """Return the reuse by the engines' own counters.
+
+    Raises:
+        NotMeasurable: no scrape has them, or they count what cannot be.
+    """
+    if scope.after_reset > 0:
+        raise NotMeasurable("after_reset needs the requests one by one, not the engines' sums")
+    for engine, names in _ENGINES.items():
+        try:
+            (cached,), (prompt,) = (counted(capture, name) for name in names)
+        except NotMeasurable:
+            continue
+        if not 0 <= cached.value <= prompt.value or not prompt.value:
+            raise NotMeasurable(f"{engine} counted {cached.value:,.0f} cached of {prompt.value:,.0f} prompt tokens")
+        said = f"by {engine}'s counters, over all requests, whatever became of them"
+        engines = len(capture.derive(series)[names[1]])
+        return Value(cached.value / prompt.value, engines, "; ".join(filter(None, (said, cached.note or prompt.note))))
+    raise NotMeasurable("no scrape of an engine counts cached tokens")

@@ -68,7 +68,7 @@ def test_blocks_that_no_valid_reset_cleared_are_stale(folder: Path, events: list
     result = judged(folder, [*started(1), *events], OLD, served("new", NEW, 1, [1, 2, 3, 9], cached=3))
     (finding,) = result.problems
     assert (result.status, finding.ids, finding.line) == ("fail", ("new",), 2)
-    assert f"worker 1 reused {3 * BLOCK} tokens in 1 requests" in finding.message
+    assert f"worker 1 reused {3 * BLOCK} tokens in 1 request" in finding.message
     assert "computed before it loaded version 1" in finding.message
     assert words in finding.message
 
@@ -84,7 +84,7 @@ def test_another_workers_blocks_explain_nothing(folder: Path) -> None:
     rows = [served("other", NEW, 2, [1, 2]), served("new", NEW + 1, 1, [1, 2], cached=2)]
     result = judged(folder, [*started(1, 2), *update(1, 2)], *rows)
     assert result.status == "fail"
-    assert f"unexplained reuse: {2 * BLOCK} tokens in 1 requests, 100.00 % of the {2 * BLOCK} reused" in said(result)
+    assert f"unexplained reuse: {2 * BLOCK} tokens in 1 request, 100.00 % of the {2 * BLOCK} reused" in said(result)
 
 
 @pytest.mark.parametrize(("odd", "status"), [(1, "pass"), (2, "fail")])
@@ -199,7 +199,7 @@ def test_reuse_whose_rows_were_lost_is_said_to_be_no_fault_of_the_engine() -> No
         "unexplained reuse: 2,752 tokens in 2 requests, 0.55 % of the 500,224 reused (0.5 % may be)" in finding.message
     )
     assert "no fault of the engine, since rows are missing from request-trace.000001.jsonl.gz" in finding.message
-    assert "178 completed requests have lost theirs" in finding.message
+    assert "178 completed requests lost their rows" in finding.message
     assert "6 requests with several choices never had a row" in finding.message
     assert run_check(capture, "shards_are_whole").status == "error"
 
@@ -210,7 +210,7 @@ def test_lost_rows_are_named_beside_unexplained_reuse_and_only_then(folder: Path
     made = parts(served("new", NEW + 1, 1, [1, 2], cached=2), control=[*started(1), *update(1)])
     made["attempts"] += events if lost else []
     said = run_check(opened(folder, **made), "no_stale_kv").problems[0].message
-    assert ("it may be no fault of the engine, since 1 completed requests have lost their row" in said) is lost
+    assert ("it may be no fault of the engine, since 1 completed request lost a row" in said) is lost
 
 
 # -- planted in a recorded run ------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_a_step_left_out_or_out_of_order_is_named(folder: Path, events: list[Rec
 def test_an_early_reset_says_how_many_requests_filled_the_cache_again(folder: Path) -> None:
     between = served("between", 10.25, 1, [1])
     result = judged(folder, [*started(1), *moved(update(1), "cache_reset", 1, -0.3)], between)
-    assert "1 requests came in between and filled it again" in said(result)
+    assert "1 request came in between and filled it again" in said(result)
 
 
 @pytest.mark.parametrize("status", ["error", "timeout"])
@@ -105,7 +105,7 @@ def test_a_lost_worker_is_named_and_no_target(folder: Path) -> None:
     assert (result.status, result.of) == ("pass", 1)
     (finding,) = result.findings
     assert (finding.severity, finding.ids, finding.line) == ("warning", ("r",), 12)
-    assert "worker 2 was lost; 1 requests that it had taken failed" in finding.message
+    assert "worker 2 was lost; 1 request that it had taken failed" in finding.message
 
 
 def test_a_worker_that_is_lost_on_the_way_through_an_update_did_not_have_to_be_reached(folder: Path) -> None:

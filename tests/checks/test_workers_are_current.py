@@ -41,7 +41,7 @@ def test_a_worker_behind_is_named_with_its_requests_and_both_versions(folder: Pa
     assert (result.status, result.observed, result.of) == ("fail", 2, 3)
     (finding,) = result.problems
     assert finding.ids == ("late",)
-    assert "worker 2 was missed by update u1 and served 1 requests with version 0 instead of 1" in finding.message
+    assert "worker 2 was missed by update u1 and served 1 request with version 0 instead of 1" in finding.message
 
 
 def turns(name: str, *workers: int) -> tuple[list[Any], list[Record]]:
@@ -76,7 +76,7 @@ def test_a_worker_of_unknown_version_is_a_warning_and_not_counted(folder: Path) 
     rows = [served("r1", 12, 1, [1]), served("r2", 12, 5, [1])]
     result = judged(folder, [*started(1), *update(1)], *rows)
     assert (result.status, result.of) == ("pass", 1)
-    assert "no record says which version worker 5 had loaded; it served 1 requests" in result.findings[0].message
+    assert "no record says which version worker 5 had loaded; it served 1 request" in result.findings[0].message
 
 
 @pytest.mark.parametrize("events", [[], started(1), [control("step_started", 1, step=0)]])

@@ -166,6 +166,23 @@ def raw(capture: str, file: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "share"),
+    [
+        (("vllm:prefix_cache_hits_total 100", "vllm:prefix_cache_queries_total 400"), (400, 1000), 0.5),
+        (("sglang:cached_tokens_total 0", "sglang:prompt_tokens_total 0"), (7680, 10240), 0.75),
+        (("sglang:cached_tokens_total 0", "sglang:prompt_tokens_total 0"), (11, 10), None),
+    ],
+)
+def test_engines_counters_tell_reuse_where_nothing_else_does(
+    folder: Path, start: tuple[str, str], end: tuple[int, int], share: float | None
+) -> None:
+    later = [f"{line.split()[0]} {value}" for line, value in zip(start, end, strict=True)]
+    measured = measure(scraped(folder, start="\n".join(start) + "\n", end="\n".join(later) + "\n"), "kv_reuse_fraction")
+    assert (measured.value, measured.n) == (share, 0 if share is None else 1)
+    assert share is None or "counters, over all requests, whatever became of them" in measured.excluded
+
+
 @pytest.mark.parametrize(("name", "about"), [("router_queue_1", 0.00724), ("baseline_kv_1", 0.00012)])
 def test_router_queue_1_waits_in_the_router_and_baseline_kv_1_does_not(name: str, about: float) -> None:
     series = "dynamo_router_overhead_scheduling_ms"
