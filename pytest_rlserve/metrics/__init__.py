@@ -65,6 +65,8 @@ class Value:
     """The value where KV reuse across policy versions counts as none; None where there was no such reuse."""
     reachable: float | None = None
     """The best value that this traffic allows; None where that is not known."""
+    by: str = ""
+    """What it was taken from, where that is not what the definition says: compared only with its like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +98,16 @@ class Metric:
     doc: str
     func: MetricFunction
 
-    def definition(self, scope: Scope, workers: int | None = None, window: str | None = None) -> dict[str, str]:
+    def definition(
+        self, scope: Scope, workers: int | None = None, window: str | None = None, by: str = ""
+    ) -> dict[str, str]:
         """Return the parts of the definition that two measurements must share to be compared, with their digest.
 
         Args:
             scope: what the policy says.
             workers: how many workers served; None if that is not known.
             window: which window the capture's records allowed, for metrics taken over one.
+            by: what the value was taken from, where that is not what the definition says.
         """
         phase = window if window and self.phase == WINDOW else self.phase
         phase += f", less the first {scope.skip_steps} steps" if scope.skip_steps else ""
@@ -110,6 +115,7 @@ class Metric:
             phase += f", less {scope.after_reset:g} s after each cache reset"
         if self.fleet and workers:
             phase += f", {workers} workers"
+        phase += f", by {by}" if by else ""
         parts = {
             "unit": self.unit,
             "better": self.better,

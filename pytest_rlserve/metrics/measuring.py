@@ -70,12 +70,12 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
     unit = f"{found.unit}/GPU" if statistic == _PER_GPU else found.unit
     value: float | None = None
     why, n, excluded = None, 0, ""
-    strict, reachable = None, None
+    strict, reachable, by = None, None, ""
     try:
         taken = _taken(capture, found, scope)
         if isinstance(taken, Value):
             value, n, excluded = taken.value, taken.n, taken.excluded
-            strict, reachable = taken.strict, taken.reachable
+            strict, reachable, by = taken.strict, taken.reachable, taken.by
             if statistic == _PER_GPU:
                 value /= _gpus(capture)
         else:
@@ -101,6 +101,7 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
             scope,
             workers=serving_workers(capture) if found.fleet else None,
             window=window_kind(capture, scope.span) if found.phase == WINDOW else None,
+            by=by,
         ),
     )
 

@@ -46,7 +46,9 @@ def reuse_without_rows(capture: Capture, scope: Scope) -> Value:
     if not good:
         raise NotMeasurable(impossible(wrong))
     whole = sum(prompt for _, prompt in good)
-    return Value(sum(cached for cached, _ in good) / whole, len(good), impossible(wrong) if wrong else "")
+    return Value(
+        sum(cached for cached, _ in good) / whole, len(good), impossible(wrong) if wrong else "", by="usage alone"
+    )
 
 
 def reuse_by_frontend(capture: Capture, scope: Scope) -> Value:
@@ -64,7 +66,8 @@ def reuse_by_frontend(capture: Capture, scope: Scope) -> Value:
             f"engines reported cached tokens of {told.value:,.0f} of {requests.value:,.0f} requests to the frontend"
         )
     said = f"by the frontend's sums over {requests.value:,.0f} requests, whatever became of them"
-    return Value(cached.value / prompt.value, int(told.value), "; ".join(filter(None, (said, cached.note))))
+    note = "; ".join(filter(None, (said, cached.note)))
+    return Value(cached.value / prompt.value, int(told.value), note, by="the frontend's sums")
 
 
 def reuse_by_engines(capture: Capture, scope: Scope) -> Value:
@@ -84,5 +87,6 @@ def reuse_by_engines(capture: Capture, scope: Scope) -> Value:
             raise NotMeasurable(f"{engine} counted {cached.value:,.0f} cached of {prompt.value:,.0f} prompt tokens")
         said = f"by {engine}'s counters, over all requests, whatever became of them"
         engines = len(capture.derive(series)[names[1]])
-        return Value(cached.value / prompt.value, engines, "; ".join(filter(None, (said, cached.note or prompt.note))))
+        note = "; ".join(filter(None, (said, cached.note or prompt.note)))
+        return Value(cached.value / prompt.value, engines, note, by=f"{engine}'s counters")
     raise NotMeasurable("no scrape of an engine counts cached tokens")

@@ -271,3 +271,17 @@ def test_the_same_worker_has_one_id_in_traces_and_in_both_spellings_of_scrapes(f
     assert str(int(hexadecimal, 16)) in own & seen & served
     assert served <= own
     assert seen <= served
+
+
+def test_reuse_by_counters_is_not_compared_with_reuse_by_rows(folder: Path) -> None:
+    rows = together(folder, "baseline_kv_1")
+    scrapes = open_capture(SCRAPES / "baseline_kv_1")
+    usage = open_capture(CAPTURES / "baseline_kv_1" / "attempts.jsonl.gz")
+    found = [measure(capture, "kv_reuse_fraction") for capture in (rows, scrapes, usage)]
+    assert len({one.definition["digest"] for one in found}) == 3
+    assert [one.definition["phase"].partition(", by ")[2] for one in found] == [
+        "",
+        "the frontend's sums",
+        "usage alone",
+    ]
+    assert [one.value for one in found] == pytest.approx([0.6445] * 3, abs=0.02)
