@@ -40,7 +40,7 @@ def starter(capture: Capture) -> str:
         if (value := measuring.measure(capture, key).value) is not None:
             lines.append(f'"{key}" = "<= {_milliseconds(value * _MARGIN)}ms"  # measured {units.show(value, "s")}')
     for key in _FLOORS:
-        if (value := measuring.measure(capture, key).value) is not None:
+        if (value := measuring.measure(capture, key).judged()) is not None:
             lines.append(f'"{key}" = ">= {value / _MARGIN:.2f}"  # measured {units.show(value, "fraction")}')
     lines += [
         "",

@@ -14,6 +14,7 @@ from oracle import CAPTURES
 
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
+from pytest_rlserve.metrics import METRICS
 from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.metrics.scrapes import counted, gauges
 from pytest_rlserve.readers import open_capture
@@ -285,3 +286,10 @@ def test_reuse_by_counters_is_not_compared_with_reuse_by_rows(folder: Path) -> N
         "usage alone",
     ]
     assert [one.value for one in found] == pytest.approx([0.6445] * 3, abs=0.02)
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in METRICS.values() if "scrapes" in one.needs))
+def test_a_metric_whose_series_no_scrape_has_is_unknown_and_never_zero(folder: Path, name: str) -> None:
+    measured = measure(scraped(folder, start="other_total 0\n", end="other_total 0\n"), name)
+    assert measured.value is None
+    assert "no scrape" in str(measured.why)
