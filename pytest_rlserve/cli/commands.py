@@ -75,7 +75,7 @@ def measure(arguments: argparse.Namespace) -> int:
     measured = [[measuring.measure(capture, key, policy.scope) for capture in captures] for key in keys]
     rows = [[row[0].name, *(units.show(one.value, one.unit) for one in row)] for row in measured]
     print(tabulate(rows, ["metric", *(capture.name for capture in captures)], disable_numparse=True))
-    for one in (one for row in measured for one in row if one.excluded and arguments.metric):
+    for one in (one for row in measured for one in row if one.excluded and one.value is not None and arguments.metric):
         print(f"{one.name} of {one.capture} leaves out: {one.excluded}")
     absent = [one for row in measured for one in row if one.value is None]
     for one in absent:
