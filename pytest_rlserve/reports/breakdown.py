@@ -57,14 +57,14 @@ def breakdowns(report: Row, names: Iterable[str] = NAMES, *, most: int | None = 
 def updates(report: Row, *, most: int | None = None) -> Table:
     """Return each worker's way through each update, in seconds after the update began."""
     column = capture_column(report)
-    headers = ("update", *column, "worker", "before", "version", *_PHASES.values())
-    found = Table("update", headers, "l" + "l" * len(column) + "lll" + "r" * len(_PHASES))
+    headers = ("update (s)", *column, "worker", "before", "version", *_PHASES.values())
+    found = Table("update (s)", headers, "l" + "l" * len(column) + "lll" + "r" * len(_PHASES))
     for capture in report.get("captures", ()):
         where = (Name(capture["name"]),) if column else ()
         rows = capture.get("tables", {}).get("updates", {}).get("rows", ())
         for row in rows[:most]:
             got = "missed" if row["reached"] is False else Name(row["policy_version"] or "n/a")
-            times = (units.show(row["phases"].get(name), "s") if name in row["phases"] else "" for name in _PHASES)
+            times = (f"{row['phases'][name]:.3f}" if name in row["phases"] else "" for name in _PHASES)
             found.rows.append(
                 (Name(row["update"]), *where, Name(row["worker"]), Name(row["replaced_worker"] or ""), got, *times)
             )
@@ -83,7 +83,7 @@ def narrow(table: Table) -> Table:
 def asked(report: Row) -> list[str]:
     """Name the tables that tell more of a comparison, limit or check to look at."""
     rows = [
-        *wording.select(report.get("comparisons", ()), "verdict", quiet=False),
+        *(row for row in report.get("comparisons", ()) if row["verdict"] not in (*wording.QUIET, "no_baseline")),
         *wording.select(report.get("limits", ()), "status", quiet=False),
     ]
     names = [row["metric"].partition(".")[0] for row in rows]

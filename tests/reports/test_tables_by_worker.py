@@ -97,11 +97,11 @@ def test_load_is_shown_against_the_mean_of_the_known_workers() -> None:
 
 
 def test_an_update_shows_each_workers_phases_and_who_was_missed() -> None:
-    first, second = cells(told(), "update")
+    first, second = cells(told(), "update (s)")
     assert first[:4] == ("2", "17", "", "2")
     assert second[:4] == ("2", "4", "3", "missed")
-    assert [cell for cell in first[4:] if cell] == ["400.0 ms", "1.50 s", "2.00 s"]
-    assert [cell for cell in second[4:] if cell] == ["2.00 s"]
+    assert [cell for cell in first[4:] if cell] == ["0.400", "1.500", "2.000"]
+    assert [cell for cell in second[4:] if cell] == ["2.000"]
 
 
 def test_what_nobody_knows_is_not_zero() -> None:
@@ -129,6 +129,7 @@ def test_several_captures_have_a_column_of_their_names() -> None:
         ({"captures": [capture("c", checks=[check("no_stale_kv", "fail")])]}, ["kv"]),
         ({"captures": [capture("c", checks=[check("updates_are_ordered", "fail")])]}, ["updates"]),
         ({"comparisons": [comparison("update_downtime", "regressed", "s", 1.0, 2.0)]}, ["updates"]),
+        ({"comparisons": [comparison("update_downtime", "no_baseline", "s", None, 2.0)]}, []),
     ],
 )
 def test_the_terminal_shows_the_tables_that_a_verdict_asks_for(fields: dict[str, Any], names: list[str]) -> None:
