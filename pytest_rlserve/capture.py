@@ -167,6 +167,11 @@ class Capture:
         return self.derive(_requests)
 
     @property
+    def packed(self) -> pa.Table:
+        """Return the chains table, fetched if it is elsewhere; much smaller than the hashes that `requests` unpacks."""
+        return gathered(self.chains)
+
+    @property
     def digest(self) -> str:
         """Identify the capture by the content of its files, whatever they are called."""
         import hashlib
@@ -176,7 +181,8 @@ class Capture:
 
     def __repr__(self) -> str:
         """Name the capture and its size, without its content."""
-        rows = ", ".join(f"{table.num_rows:,} {name}" for name, table in self.tables() if table.num_rows)
+        sizes = {name: (self.scalars if name == "requests" else getattr(self, name)).num_rows for name in model.TABLES}
+        rows = ", ".join(f"{rows:,} {name}" for name, rows in sizes.items() if rows)
         return f"<Capture {self.name}: {rows or 'no rows'}>"
 
     def covers(self, axis: str) -> bool:
@@ -203,7 +209,7 @@ class Capture:
     def halves(self) -> Iterator[tuple[str, pa.Table]]:
         """Go through the tables as they are kept, the requests in two halves."""
         yield "scalars", self.scalars
-        yield "chains", gathered(self.chains)
+        yield "chains", self.packed
         yield from ((name, getattr(self, name)) for name in model.TABLES if name != "requests")
 
     def replace(self, **changes: Any) -> Capture:
@@ -216,6 +222,6 @@ class Capture:
 
 
 def _requests(capture: Capture) -> pa.Table:
-    lists = expand(gathered(capture.chains))
+    lists = expand(capture.packed)
     columns = [lists if name == model.HASHES else capture.scalars[name] for name in model.REQUESTS.names]
     return pa.table(columns, schema=model.REQUESTS)

@@ -17,6 +17,11 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Hashes = NDArray[np.uint64]
+
 CHAINS: Final = pa.schema(
     # One row for each row of the requests table, in its order.
     [
@@ -131,11 +136,52 @@ def chains_of(lists: pa.ChunkedArray) -> pa.Table:
     return pa.Table.from_batches(batches, schema=CHAINS)
 
 
-def expand(chains: pa.Table) -> pa.ChunkedArray:
-    """Return every row's whole list of hashes, null where it has none; in one piece if its offsets allow."""
+def lengths(chains: pa.Table) -> Numbers:
+    """Return how many hashes each row has; −1 where it has none to tell of."""
+    own = pc.fill_null(pc.list_value_length(chains["own"]), -1).to_numpy().astype(np.int64)
+    found: Numbers = np.where(own < 0, own, own + chains["shared"].to_numpy())
+    return found
+
+
+def lists_of(chains: pa.Table, rows: Iterable[int]) -> list[list[int] | None]:
+    """Return the whole lists of a few rows, without unpacking the others."""
+    return [_list(chains, row) for row in rows]
+
+
+def last(chains: pa.Table, rows: Iterable[int]) -> list[int | None]:
+    """Return the last hash of some rows, which stands for the whole prompt; None for a row without any."""
+    ends = []
+    for own in chains["own"].chunks:
+        offsets = np.asarray(own.offsets)
+        found = np.asarray(own.values)[np.maximum(offsets[1:], 1) - 1] if len(own.values) else np.zeros(len(own))
+        ends.append(pa.array(found, pa.uint64(), mask=offsets[1:] == offsets[:-1]))
+    own_ends = pa.chunked_array(ends, pa.uint64())
+    numbers = list(rows)
+    found = own_ends.take(pa.array(numbers, pa.int64())).to_pylist()
+    return [
+        end if end is not None else next(iter((_list(chains, row) or [])[-1:]), None)
+        for row, end in zip(numbers, found, strict=True)
+    ]
+
+
+def _list(chains: pa.Table, row: int) -> list[int] | None:
+    pieces: list[list[int]] = []
+    wanted = None
+    while wanted != 0:
+        back, shared, own = (chains[name][row].as_py() for name in CHAINS.names)
+        if own is None:
+            return None
+        pieces.append(own if wanted is None else own[: max(wanted - shared, 0)])
+        wanted = shared if wanted is None else min(shared, wanted)
+        row -= back
+    return [one for piece in reversed(pieces) for one in piece]
+
+
+def unpack(chains: pa.Table) -> tuple[Hashes, Numbers]:
+    """Return the hashes of all rows one after another, and where each row begins; the last number is the end."""
     back, shared = (chains[name].to_numpy() for name in ("back", "shared"))
     sizes = shared + pc.fill_null(pc.list_value_length(chains["own"]), 0).to_numpy()
-    edges = np.concatenate([[0], np.cumsum(sizes)])
+    edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     flat = np.empty(int(edges[-1]), dtype=np.uint64)
     places, links = edges.tolist(), zip(back.tolist(), shared.tolist(), strict=True)  # plain numbers are quicker
     row = 0
@@ -149,6 +195,12 @@ def expand(chains: pa.Table) -> pa.ChunkedArray:
                 flat[start : start + common] = flat[source : source + common]
             flat[start + common : places[row + 1]] = values[begin:end]
             row += 1
+    return flat, edges
+
+
+def expand(chains: pa.Table) -> pa.ChunkedArray:
+    """Return every row's whole list of hashes, null where it has none; in one piece if its offsets allow."""
+    flat, edges = unpack(chains)
     missing = pc.is_null(chains["own"]).combine_chunks()
     cuts = np.searchsorted(edges, np.arange(_LARGEST, edges[-1] + 1, _LARGEST), side="right") - 1
     pieces = [

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve.blocks import held_by_others
+from pytest_rlserve.chains import unpack
 from pytest_rlserve.fleet import fleet
 
 if TYPE_CHECKING:
@@ -72,12 +73,12 @@ class Visits:
 
 def prompts(capture: Capture) -> Prompts:
     """Return the prompts of a capture; ask for them through ``capture.derive(prompts)``."""
-    table = capture.requests
-    lists = table["input_sequence_hashes"].combine_chunks()
-    offsets = np.asarray(lists.offsets, dtype=np.int64)
+    table = capture.scalars
+    packed = capture.packed
+    hashes, offsets = unpack(packed)
     block, length = _whole(table, "trace_block_size"), _whole(table, "input_length")
     received = _real(table, "received_at")
-    hashed = np.asarray(lists.is_valid()) & (block > 0) & (length >= 0) & ~np.isnan(received)
+    hashed = packed["own"].is_valid().to_numpy() & (block > 0) & (length >= 0) & ~np.isnan(received)
     starts = offsets[:-1]
     whole = np.where(hashed, np.minimum(np.diff(offsets), length // np.maximum(block, 1)), 0)
     first = received + _real(table, "ttft_ms") / 1e3
@@ -88,7 +89,7 @@ def prompts(capture: Capture) -> Prompts:
     rank = np.empty(table.num_rows, dtype=np.int64)
     rank[np.asarray(order)] = np.arange(table.num_rows)
     return Prompts(
-        hashes=np.asarray(lists.values),
+        hashes=hashes,
         starts=starts,
         ends=starts + whole,
         block=block,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from pytest_rlserve import chains as module
 from pytest_rlserve.capture import Capture
-from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, expand
+from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, expand, last, lengths, lists_of
+from pytest_rlserve.checks import CHECKS, run_checks
 from pytest_rlserve.engine.share import load, save
+from pytest_rlserve.gate.workload import workload_of
+from pytest_rlserve.metrics import METRICS
+from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.model import REQUESTS, Batches
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pytest_rlserve.readers import open_capture
 
 Row = list[int] | None
+EXAMPLE = Path(__file__).parents[1] / "examples" / "baseline_kv"
 
 
 @st.composite
@@ -52,6 +55,15 @@ def test_every_row_has_its_whole_list_again(both: tuple[pa.Table, list[Row]], la
         assert expand(table).type == HASHES
 
 
+@given(packed())
+def test_some_rows_are_told_without_unpacking_all(both: tuple[pa.Table, list[Row]]) -> None:
+    table, rows = both
+    numbers = range(len(rows))
+    assert lists_of(table, numbers) == rows
+    assert last(table, reversed(numbers)) == [row[-1] if row else None for row in reversed(rows)]
+    assert lengths(table).tolist() == [-1 if row is None else len(row) for row in rows]
+
+
 @given(packed(), packed())
 def test_tables_of_two_files_stay_apart(one: tuple[pa.Table, list[Row]], two: tuple[pa.Table, list[Row]]) -> None:
     both = pa.concat_tables([one[0], two[0]])
@@ -74,8 +86,26 @@ def test_a_capture_gives_requests_with_their_hashes_and_takes_them_back(tmp_path
     assert load(tmp_path / "shared").requests.equals(requests)
 
 
+_OF_BLOCKS = {"kv_", "warmup_time", "no_stale_kv", "reuse_is_possible"}
+"""What speaks of the blocks of prompts, by the beginning of its name."""
+
+
+def test_only_what_speaks_of_blocks_unpacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = open_capture(EXAMPLE)
+    for module_of in ("chains", "prompts"):
+        monkeypatch.setattr(f"pytest_rlserve.{module_of}.unpack", lambda chains: pytest.fail("unpacked"))
+    plain = [name for name in (*CHECKS, *METRICS) if not name.startswith(tuple(_OF_BLOCKS))]
+    run_checks(capture, names=[name for name in plain if name in CHECKS])
+    for name in plain:
+        if name in METRICS:
+            measure(capture, name)
+    workload_of([capture])
+    with pytest.raises(pytest.fail.Exception):
+        measure(capture, "kv_reuse_ceiling")
+
+
 def test_asking_whether_there_are_requests_unpacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     capture = Capture(name="c").replace(requests=pa.Table.from_pylist([{"request_id": "a"}], schema=REQUESTS))
-    monkeypatch.setattr("pytest_rlserve.capture.expand", None)
+    monkeypatch.setattr("pytest_rlserve.chains.unpack", None)
     assert capture.has("requests")
     assert capture.scalars["request_id"].to_pylist() == ["a"]

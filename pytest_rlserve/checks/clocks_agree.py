@@ -22,7 +22,7 @@ _NAME = "clocks_agree"
 _FIRST, _LAST = 1e9, 1e11
 """Seconds since the epoch that a run may happen at: from 2001 on, and below what milliseconds would be."""
 _UNITS = ((1e17, "nanoseconds"), (1e14, "microseconds"), (_LAST, "milliseconds"))
-_INSTANTS = (("attempt_events", "t"), ("control_events", "t"), ("requests", "received_at"), ("requests", "ended_at"))
+_INSTANTS = (("attempt_events", "t"), ("control_events", "t"), ("scalars", "received_at"), ("scalars", "ended_at"))
 _FEW_STEPS = 4
 _RATIO = 100.0
 

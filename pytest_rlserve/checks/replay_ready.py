@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.capture import Finding
+from pytest_rlserve.chains import lengths
 from pytest_rlserve.checks import Evidence, Outcome, check
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _NEEDED = ("output_tokens", "received_at")
 _DYNAMO_NAMES = {"received_at": "request_received_ms"}
 _COLUMNS = (
     "request_id", "session_id", "parent_session_id", "output_tokens", "received_at", "trace_block_size",
-    "input_length", "input_sequence_hashes", "source", "line",
+    "input_length", "source", "line",
 )  # fmt: skip
 
 
@@ -29,7 +30,9 @@ def replay_ready(capture: Capture, evidence: Evidence) -> Outcome:
     Each row needs its output length, its arrival and its block hashes, as many as ceil(length / block size).
     All rows or none name a session, all use one block size, and a parent session has a row of its own.
     """
-    rows = capture.requests.select(list(_COLUMNS)).to_pylist()
+    rows = capture.scalars.select(list(_COLUMNS)).to_pylist()
+    for row, hashes in zip(rows, lengths(capture.packed).tolist(), strict=True):
+        row["hashes"] = None if hashes < 0 else hashes
     findings = [
         Finding(
             message=why,
@@ -54,17 +57,17 @@ def replay_ready(capture: Capture, evidence: Evidence) -> Outcome:
 def _refused(row: dict[str, Any]) -> str | None:
     """Say why the replay would refuse this row, if it would."""
     missing = [_DYNAMO_NAMES.get(name, name) for name in _NEEDED if row[name] is None]
-    if row["input_sequence_hashes"] is None and row["input_length"] is None and row["trace_block_size"] is None:
+    if row["hashes"] is None and row["input_length"] is None and row["trace_block_size"] is None:
         missing.append("replay")
     if missing:
         return f"{' and '.join(missing)} missing"
-    block, length, hashes = row["trace_block_size"], row["input_length"], row["input_sequence_hashes"]
+    block, length, hashes = row["trace_block_size"], row["input_length"], row["hashes"]
     if not block:
         return "trace_block_size is 0" if block == 0 else "trace_block_size missing"
     if length is None or hashes is None:
         return f"{'input_length' if length is None else 'input_sequence_hashes'} missing"
     needed = -(-length // block)
-    return None if len(hashes) == needed else f"{needed} hashes needed, {len(hashes)} given"
+    return None if hashes == needed else f"{needed} hashes needed, {hashes} given"
 
 
 def _together(rows: list[dict[str, Any]]) -> Iterator[Finding]:

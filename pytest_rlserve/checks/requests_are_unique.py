@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from pytest_rlserve.capture import Finding
+from pytest_rlserve.chains import lists_of
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.model import HASHES
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -28,11 +30,18 @@ def requests_are_unique(capture: Capture, evidence: Evidence) -> Outcome:
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
     groups: dict[str, list[dict[str, Any]]] = {}
     same = pc.is_in(rows["request_id"], value_set=twice)
-    for row in capture.requests.filter(same).to_pylist() if len(twice) else ():
+    for row in _whole(capture, pc.indices_nonzero(same).to_pylist()) if len(twice) else ():
         groups.setdefault(row["request_id"], []).append(row)
     findings = [_finding(same) for same in groups.values()]
     distinct = len(counts)
     return Outcome(observed=distinct - len(findings), of=distinct, noun="request ids", findings=findings)
+
+
+def _whole(capture: Capture, numbers: list[int]) -> list[dict[str, Any]]:
+    """Return some rows with their hashes."""
+    hashes = lists_of(capture.packed, numbers)
+    rows = capture.scalars.take(numbers).to_pylist()
+    return [{**row, HASHES: own} for row, own in zip(rows, hashes, strict=True)]
 
 
 def _finding(same: list[dict[str, Any]]) -> Finding:
@@ -47,7 +56,7 @@ def _finding(same: list[dict[str, Any]]) -> Finding:
     if not differing:
         text += ", with the same values: was a shard copied or concatenated?"
     for name in differing[:3]:
-        hashes = name == "input_sequence_hashes"
+        hashes = name == HASHES
         text += f", with other {name}" if hashes else f", with {name} {first[name]} and {second[name]}"
     return Finding(
         message=text,

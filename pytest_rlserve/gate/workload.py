@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
+from pytest_rlserve.chains import last
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.metrics.served import completed_numbers, completed_rows
@@ -43,7 +44,7 @@ def _workload(capture: Capture) -> dict[str, Any] | None:
         return None
     names = ["session_id", "received_at", "input_length", "input_tokens", "output_tokens", "trace_block_size"]
     first: dict[str, tuple[float, int]] = {}
-    hashes = capture.requests["input_sequence_hashes"].take(completed_numbers(capture))
+    numbers = completed_numbers(capture)
     lengths: list[tuple[int, int]] = []
     for number, row in enumerate(rows.select(names).to_pylist()):
         inputs = row["input_tokens"] if row["input_tokens"] is not None else row["input_length"]
@@ -52,11 +53,8 @@ def _workload(capture: Capture) -> dict[str, Any] | None:
         if row["session_id"] and row["received_at"] is not None:
             seen = row["received_at"], number
             first[row["session_id"]] = min(seen, first.get(row["session_id"], seen))
-    chains = set()
-    for _, number in first.values():
-        chain = hashes[number].as_py()
-        if chain:
-            chains.add(chain[-1])
+    ends = last(capture.packed, [numbers[number] for _, number in first.values()])
+    chains = {end for end in ends if end is not None}
     if not chains or not lengths:
         return None
     return {

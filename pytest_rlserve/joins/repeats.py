@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from pytest_rlserve.chains import lists_of
 from pytest_rlserve.joins import join
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 _PLACE = ("source", "line")
-_LOOKED_AT = ("request_id", "x_request_id", "received_at", "ended_at", "input_length", "input_sequence_hashes")
+_LOOKED_AT = ("x_request_id", "received_at", "ended_at", "input_length")
 
 
 def duplicates(capture: Capture) -> dict[int, str]:
@@ -25,8 +27,9 @@ def duplicates(capture: Capture) -> dict[int, str]:
     numbers = pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist()
     first: dict[str, dict[str, Any]] = {}
     found = {}
-    for number, row in zip(numbers, capture.requests.take(numbers).to_pylist(), strict=True):
-        said = {name: value for name, value in row.items() if name not in _PLACE}
+    rows, prompts = capture.scalars.take(numbers).to_pylist(), lists_of(capture.packed, numbers)
+    for number, row, prompt in zip(numbers, rows, prompts, strict=True):
+        said = {name: value for name, value in row.items() if name not in _PLACE} | {"prompt": prompt}
         same = first.setdefault(row["request_id"], said)
         if same is not said:
             found[number] = "duplicate" if same == said else "conflicting duplicate"
@@ -41,6 +44,7 @@ def served_again(capture: Capture) -> dict[int, list[int]]:
     """
     joined, copies = capture.derive(join), capture.derive(duplicates)
     accounts = {id(owner): owner for owner in joined.owners.values()}
+    rows = capture.scalars.select(_LOOKED_AT).to_pylist()
     extra: dict[int, list[int]] = {}
     for key, all_numbers in joined.served.items():
         numbers = [number for number in all_numbers if number not in copies]
@@ -50,16 +54,21 @@ def served_again(capture: Capture) -> dict[int, list[int]]:
         if turns:
             again = numbers[turns:]
         else:
-            rows = capture.requests.select(_LOOKED_AT).take(numbers).to_pylist()
-            again = [numbers[place] for place in range(1, len(rows)) if _same(rows[place - 1], rows[place])]
+            again = [b for a, b in pairwise(numbers) if _overlap(rows[a], rows[b]) or _same_prompt(capture, rows, a, b)]
         if again:
             extra[key] = again
     return extra
 
 
-def _same(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    """Tell whether two rows of one account are the same work twice, not two turns."""
-    if first["input_sequence_hashes"] and first["input_sequence_hashes"] == second["input_sequence_hashes"]:
-        return True
+def _overlap(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Tell whether the second row was received while the first still ran, under no other id."""
     ids, times = {first["x_request_id"], second["x_request_id"]}, (first["ended_at"], second["received_at"])
     return (len(ids) == 1 or None in ids) and None not in times and bool(second["received_at"] < first["ended_at"])
+
+
+def _same_prompt(capture: Capture, rows: list[dict[str, Any]], one: int, other: int) -> bool:
+    """Tell whether two rows have the same blocks; only prompts of one length are unpacked to see."""
+    if rows[one]["input_length"] != rows[other]["input_length"]:
+        return False
+    first, second = lists_of(capture.packed, (one, other))
+    return bool(first) and first == second
