@@ -83,6 +83,7 @@ def measured(reader: str, folder: Path, processes: int = 1) -> dict[str, Any]:
 
 def once(reader: str, folder: str, processes: str) -> dict[str, Any]:
     """Read a trace in this process: seconds, rows, and megabytes of memory over what the imports take."""
+    import numpy as np
     import pyarrow as pa
 
     from pytest_rlserve.engine import local
@@ -96,17 +97,20 @@ def once(reader: str, folder: str, processes: str) -> dict[str, Any]:
     FORMATS.values()
     if package := NEEDS.get(reader):
         importlib.import_module(package)
+    if importlib.util.find_spec("simdjson"):
+        importlib.import_module("simdjson")
     pa.set_cpu_count(1)
-    pa.array(["a"])  # the first array imports what pyarrow needs
+    pa.array(["a"])  # the first array imports what pyarrow needs,
+    pa.array(np.zeros(1))  # and the first one of numpy's a little more
     before, start = peak(), time.perf_counter()
     rows = READERS[reader](Path(folder))
     return {"seconds": time.perf_counter() - start, "rows": rows, "megabytes": peak() - before}
 
 
 def peak() -> float:
-    """Return the most memory this process has had, in MB."""
+    """Return the most memory this process has had, in millions of bytes."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
 
 
 def judged(value: float, least: float | None) -> str:

@@ -183,17 +183,19 @@ def unpack(chains: pa.Table) -> tuple[Hashes, Numbers]:
     sizes = shared + pc.fill_null(pc.list_value_length(chains["own"]), 0).to_numpy()
     edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     flat = np.empty(int(edges[-1]), dtype=np.uint64)
-    places, links = edges.tolist(), zip(back.tolist(), shared.tolist(), strict=True)  # plain numbers are quicker
+    # In bytes, as plain numbers and between memoryviews, a row is copied twice as quickly as between arrays.
+    out, places = flat.view(np.uint8).data, (8 * edges).tolist()
+    links = zip(back.tolist(), (8 * shared).tolist(), strict=True)
     row = 0
     for own in chains["own"].chunks:
-        values = np.asarray(own.values)
-        for begin, end in itertools.pairwise(own.offsets.to_pylist()):
+        values = np.asarray(own.values).view(np.uint8).data
+        for begin, end in itertools.pairwise((8 * np.asarray(own.offsets, dtype=np.int64)).tolist()):
             above, common = next(links)
             start = places[row]
             if common:
                 source = places[row - above]
-                flat[start : start + common] = flat[source : source + common]
-            flat[start + common : places[row + 1]] = values[begin:end]
+                out[start : start + common] = out[source : source + common]
+            out[start + common : places[row + 1]] = values[begin:end]
             row += 1
     return flat, edges
 

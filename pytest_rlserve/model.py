@@ -199,6 +199,7 @@ class Rows:
     def __init__(self, schema: pa.Schema, batches: Batches | None = None) -> None:
         """Start empty; what is complete goes to `batches`."""
         self._schema = schema
+        self._columns = [(column.name, column.type) for column in schema]
         self._pending: list[Mapping[str, Any]] = []
         self._small: list[pa.RecordBatch] = []
         self._batches = batches or Batches(schema)
@@ -214,7 +215,7 @@ class Rows:
         self._convert()
         if count:
             # At once, while the values are in the processor's cache.
-            arrays = [_array(columns.get(column.name), column.type, count) for column in self._schema]
+            arrays = [_array(columns.get(name), kind, count) for name, kind in self._columns]
             self._take(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def _convert(self) -> None:

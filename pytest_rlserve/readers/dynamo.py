@@ -13,6 +13,8 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from pytest_rlserve.readers import Head, reader
 from pytest_rlserve.readers.dynamo_prompts import Decoded, Prompts
 from pytest_rlserve.readers.dynamo_quick import Block, Doubt, understand
@@ -84,7 +86,7 @@ class Shard(RowReader):
             aside = [self._judged(first + place, line) for place, line in block.doubtful]
             if any(isinstance(row, dict) and row["event_type"] != "request_payload" for _, _, row in aside):
                 raise Doubt  # a row that belongs between the others
-            names = zip(*(block.ends.columns[name] for name in ("session_id", "parent_session_id")), strict=True)
+            names = zip(block.ends.sessions, block.ends.parents, strict=True)
             prompts = self._prompts.decode(text, block.hashes, names, self.chains.rows)
         except Doubt:
             lines = split(text)
@@ -120,9 +122,10 @@ class Shard(RowReader):
     def _fill(self, block: Block, prompts: Decoded, first: int) -> None:
         """Take over what the quick path understood."""
         for table, part, times in (("requests", block.ends, _REQUEST_TIMES), ("tools", block.tools, _TOOL_TIMES)):
-            count = len(part.places)
+            if not (count := len(part.places)):
+                continue
             kinds = part.columns["event_type"]
-            place: Columns = {"source": [self.file.label] * count, "line": [first + one for one in part.places]}
+            place: Columns = {"source": pa.repeat(self.file.label, count), "line": [first + one for one in part.places]}
             instants: Columns = {name: _seconds_of(part.columns[ms]) for name, ms in times.items()}
             found = part.columns | place | instants | {"event": kinds}
             self.tables[table].extend(found, count)

@@ -1,7 +1,8 @@
 """The hashes of prompts, decoded from their digits: of a prompt that repeats an earlier one, only what is new.
 
 A turn repeats the hashes of the turn before it, and the samples of a group repeat those of their prompt. Equal
-digits are equal hashes, so what was decoded once need not be decoded, nor judged, again.
+digits are equal hashes, so what was decoded once need not be decoded, nor judged, again. Whatever earlier prompt is
+looked at, only one that this prompt begins with counts.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.readers.dynamo_quick import Span
 
-Names = tuple[str, str]
-_REMEMBERED = 1 << 24
-"""Bytes of digits that are kept for prompts to come."""
+Names = tuple[str | None, str | None]
+_LEAST, _MOST, _SHARE = 1 << 21, 1 << 25, 32
+"""Bytes of digits after which the prompts before the last so many bytes are forgotten: at least and at most, and
+between them a share of the text so far. So a small trace takes little memory, and a large one finds long prompts of
+many sessions."""
+_TAIL = 42
+"""Bytes at the end of a prompt by which an equal prompt is found: two hashes, or the better part of them."""
 _NUMBERS = msgspec.json.Decoder(list[int])
 _BROKEN = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)
 
@@ -57,12 +62,13 @@ class Prompts:
     def __init__(self) -> None:
         """Start without memory."""
         self._numbers = _decoder()
+        self._seen = 0
         self._forget()
 
     def _forget(self) -> None:
-        # A prompt by session: its digits up to the last comma, how many hashes they are, and its row.
-        self._recent: dict[str, tuple[bytes, int, int]] = {}
-        self._earlier: dict[str, tuple[bytes, int, int]] = {}
+        # A prompt by its session, or by its end: its digits up to the last comma, how many hashes they are, its row.
+        self._recent: dict[str | bytes | None, tuple[bytes, int, int]] = {}
+        self._earlier: dict[str | bytes | None, tuple[bytes, int, int]] = {}
         self._size = 0
 
     def decode(self, text: bytes, spans: Sequence[Span | None], names: Iterable[Names], first: int) -> Decoded:
@@ -95,7 +101,7 @@ class Prompts:
         """Note in `found` how the rows are linked, and return the digits that no earlier prompt has."""
         pieces: list[bytes] = []
         backs, shares, sizes = found.back, found.shared, found.sizes
-        recent, earlier = self._recent, self._earlier
+        recent, earlier, size = self._recent, self._earlier, self._size
         for row, (span, (session, parent)) in enumerate(rows, first):
             if span is None:
                 backs.append(0)
@@ -103,24 +109,33 @@ class Prompts:
                 sizes.append(None)
                 continue
             begin, end = span
+            at = begin
             back = shared = new = 0
-            digits = text[begin : text.rfind(b",", begin, end) + 1]
-            known = recent.get(session) or earlier.get(session) or recent.get(parent) or earlier.get(parent)
-            if known and digits.startswith(known[0]):
-                begin, shared, back = begin + len(known[0]), known[1], row - known[2]
-            if piece := text[begin:end]:
+            cut = text.rfind(b",", begin, end) + 1
+            known, tail = recent.get(session) or earlier.get(session), b""
+            if known is None and cut:
+                tail = text[max(begin, cut - _TAIL) : cut]
+                known = recent.get(tail) or earlier.get(tail) or recent.get(parent) or earlier.get(parent)
+            if known and text.startswith(known[0], begin, cut):
+                at, shared, back = begin + len(known[0]), known[1], row - known[2]
+            if piece := text[at:end]:
                 pieces.append(piece)
                 new = piece.count(b",") + 1
             elif shared:
                 raise Doubt  # nothing after a comma
-            if digits and session is not None:
-                recent[session] = digits, shared + new - 1, row
-                self._size += len(digits)
-            if digits and known is None and parent is not None:
-                recent[parent] = digits, shared + new - 1, row
+            if cut:
+                prompt = text[begin:cut], shared + new - 1, row
+                size += cut - at
+                if session is not None:
+                    recent[session] = prompt
+                if tail:
+                    recent[tail] = prompt
+                    recent.setdefault(parent or tail, prompt)
             backs.append(back)
             shares.append(shared)
             sizes.append(new)
-        if self._size > _REMEMBERED:
+        self._seen += len(text)
+        self._size = size
+        if size > min(max(_LEAST, self._seen // _SHARE), _MOST):
             self._recent, self._earlier, self._size = {}, recent, 0
         return pieces

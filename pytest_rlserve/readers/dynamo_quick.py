@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from pytest_rlserve.model import HASHES
+from pytest_rlserve.model import HASHES, SCALARS
 from pytest_rlserve.readers import dynamo_shapes as shapes
 from pytest_rlserve.readers.lines import split
 
@@ -25,8 +26,9 @@ _MARK = b'"%s":[' % HASHES.encode()
 _LINE = msgspec.json.Decoder(shapes.Line)
 _ASIDE = (None, "request_payload")
 """Kinds of record that are left to the careful path."""
+_KINDS = {column.name: column.type for column in SCALARS}
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LF, _SPACE, _QUOTE, _COLON = b'\n ":'
+_LF, _SPACE, _QUOTE, _COLON, _BEGIN, _END = b'\n ":{}'
 
 
 class Doubt(Exception):
@@ -41,6 +43,9 @@ class Part:
     """Where they stand among the block's lines."""
     records: list[shapes.Record] = field(default_factory=list)
     columns: shapes.Columns = field(default_factory=dict)
+    """Their fields by name; those of the canonical table as Arrow arrays."""
+    sessions: list[str | None] = field(default_factory=list)
+    parents: list[str | None] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -64,28 +69,52 @@ def understand(text: bytes) -> Block:
         Doubt: the parts do not add up.
     """
     heads, spans = _cut(text)
-    lines = split(heads)
-    decoded = _decoded(lines)
-    ends, tools, doubtful = _sorted(decoded)
+    decoded = _at_once(heads)
+    ends, tools, doubtful = _sorted(decoded or ())
+    lines: list[bytes] = []
+    if not decoded or doubtful:
+        lines = split(heads)
+        decoded = _one_by_one(lines)
+        ends, tools, doubtful = _sorted(decoded)
+    count = len(decoded)
     keys = _fill_ends(ends) + _fill_tools(tools) + _wrappers(decoded, doubtful)
     left = set(doubtful)
     sure = b"\n".join([line for place, line in enumerate(lines) if place not in left]) if left else heads
     if keys != _keys(sure):
         raise Doubt
     hashes = _paired(ends, doubtful, lines, spans)
-    return Block(len(lines), ends, tools, hashes, _originals(text, doubtful, len(lines)))
+    return Block(count, ends, tools, hashes, _originals(text, doubtful, count))
 
 
-def _decoded(lines: list[bytes]) -> list[Any]:
+def _at_once(heads: bytes) -> list[Any] | None:
+    """Decode all lines in one go, if that is sure to give one record a line.
+
+    No value goes on over the end of a line where every line ends one object and the next begins another: between
+    the two there would have to be a comma. Then no line is without an object, and none has two if there are as many.
+    """
+    signs = np.frombuffer(heads, dtype=np.uint8)
+    ends = np.flatnonzero(signs == _LF)
+    if not len(ends) or ends[-1] != len(heads) - 1 or signs[0] != _BEGIN:
+        return None
+    if np.any(signs[ends - 1] != _END) or np.any(signs[ends[:-1] + 1] != _BEGIN):
+        return None
+    try:
+        decoded = _LINE.decode_lines(heads)
+    except _UNFIT:
+        return None
+    return decoded if len(decoded) == len(ends) else None
+
+
+def _one_by_one(lines: list[bytes]) -> list[Any]:
     """Decode every line; None for one that does not fit."""
     decode = _LINE.decode
     try:
         return [decode(line) for line in lines]
     except _UNFIT:
-        return [_decoded([line])[0] for line in lines] if len(lines) > 1 else [None]
+        return [_one_by_one([line])[0] for line in lines] if len(lines) > 1 else [None]
 
 
-def _sorted(lines: list[Any]) -> tuple[Part, Part, list[int]]:
+def _sorted(lines: Sequence[Any]) -> tuple[Part, Part, list[int]]:
     """Sort the records by kind: `request_end`, tools, and the places of all others."""
     ends, tools, doubtful = Part(), Part(), list[int]()
     for place, line in enumerate(lines):
@@ -105,8 +134,7 @@ def _wrappers(lines: list[Any], doubtful: list[int]) -> int:
     """Count the keys of the wrappers around records."""
     for place in reversed(doubtful):
         del lines[place]
-    stamped, wrapped = [line.timestamp for line in lines], [line.event for line in lines]
-    return 2 * len(lines) - stamped.count(None) - wrapped.count(None)
+    return _given({"timestamp": [line.timestamp for line in lines], "event": [line.event for line in lines]})
 
 
 def _cut(text: bytes) -> tuple[bytes, list[Span]]:
@@ -149,31 +177,53 @@ def _keys(text: bytes) -> int:
 
 def _given(*parts: shapes.Columns) -> int:
     """Count the fields that are there."""
-    return sum(len(column) - column.count(None) for part in parts for column in part.values())
+    return sum(_there(column) for part in parts for column in part.values())
+
+
+def _there(column: Any) -> int:
+    if isinstance(column, pa.Array):
+        return len(column) - int(column.null_count)
+    return len([1 for one in column if one is not None])  # `count(None)` would compare, which is slower
+
+
+def _arrays(columns: shapes.Columns) -> shapes.Columns:
+    """Turn those columns into Arrow arrays that the canonical table has under the same name."""
+    try:
+        return {name: pa.array(column, _KINDS[name]) if name in _KINDS else column for name, column in columns.items()}
+    except (OverflowError, pa.ArrowInvalid):
+        raise Doubt from None
 
 
 def _records(part: Part, needed: str) -> shapes.Columns:
     records = shapes.columns(shapes.Record, part.records)
-    if any(None in records[name] for name in ("schema", "event_time_unix_ms", needed)):
+    if any(_there(records[name]) < len(part.records) for name in ("schema", "event_time_unix_ms", needed)):
         raise Doubt
     return records
+
+
+def _contexts(part: Part, records: shapes.Columns) -> tuple[shapes.Columns, int]:
+    """Return the sessions' columns, and how many keys they have; where a rollout is named, it is the session."""
+    contexts = shapes.columns(shapes.Context, records["agent_context"])
+    keys = _given(contexts) + _headers(contexts)
+    part.sessions, part.parents = contexts["session_id"], contexts["parent_session_id"]
+    if any(contexts["trajectory_id"]):
+        part.sessions = [one or other for one, other in zip(contexts["trajectory_id"], part.sessions, strict=True)]
+    return {"session_id": part.sessions, "parent_session_id": part.parents}, keys
 
 
 def _fill_ends(part: Part) -> int:
     """Make columns of `request_end` records; return how many keys the records have."""
     records = _records(part, "request")
+    contexts, keys = _contexts(part, records)
     requests = shapes.columns(shapes.Request, records["request"])
-    contexts = shapes.columns(shapes.Context, records["agent_context"])
-    workers = shapes.columns(shapes.Worker, requests["worker"])
-    replays = shapes.columns(shapes.Replay, requests["replay"])
+    workers = _arrays(shapes.columns(shapes.Worker, requests["worker"]))
+    replays = _arrays(shapes.columns(shapes.Replay, requests["replay"]))
     finishes = shapes.columns(shapes.Finish, requests["finish_reason_metadata"])
     choices = shapes.columns(shapes.Choice, _flat(finishes["choices"]))
     calls = shapes.columns(shapes.ToolCall, _flat(finishes["tool_calls"]))
-    for name in ("prefill_worker_id", "decode_worker_id"):
-        if max(filter(None, workers[name]), default=0) > shapes.LARGEST:
-            raise Doubt
-    part.columns = records | requests | contexts | workers | replays | finishes
-    return _given(records, requests, contexts, workers, replays, finishes, choices, calls) + _headers(contexts)
+    requests, finishes = _arrays(requests), _arrays(finishes)
+    part.columns = records | contexts | requests | workers | replays | finishes
+    return keys + _given(records, requests, workers, replays, finishes, choices, calls)
 
 
 def _flat(lists: Sequence[list[msgspec.Struct] | None]) -> list[msgspec.Struct]:
@@ -182,11 +232,13 @@ def _flat(lists: Sequence[list[msgspec.Struct] | None]) -> list[msgspec.Struct]:
 
 def _fill_tools(part: Part) -> int:
     """Make columns of tools' records; return how many keys the records have."""
+    if not part.records:
+        return 0
     records = _records(part, "tool")
+    contexts, keys = _contexts(part, records)
     tools = shapes.columns(shapes.Tool, records["tool"])
-    contexts = shapes.columns(shapes.Context, records["agent_context"])
-    part.columns = records | tools | contexts
-    return _given(records, tools, contexts) + _headers(contexts)
+    part.columns = records | contexts | tools
+    return keys + _given(records, tools)
 
 
 def _headers(contexts: shapes.Columns) -> int:
@@ -202,13 +254,16 @@ def _paired(ends: Part, doubtful: Sequence[int], lines: Sequence[bytes], spans: 
 
     No other line has more cuts than rows: the key has one place in its type, and given twice it does not add up.
     """
+    hashes = ends.columns[HASHES]
     passed = {place: lines[place].count(_MARK) for place in doubtful}
-    rows = dict(zip(ends.places, ends.columns[HASHES], strict=True))
-    if len(rows) - ends.columns[HASHES].count(None) + sum(passed.values()) != len(spans):
+    if _there(hashes) + sum(passed.values()) != len(spans):
         raise Doubt
     left = iter(spans)
+    if not any(passed.values()):
+        return [None if one is None else next(left) for one in hashes]
+    rows = dict(zip(ends.places, hashes, strict=True))
     paired: list[Span | None] = []
-    for place in sorted([*rows, *passed]) if any(passed.values()) else rows:
+    for place in sorted([*rows, *passed]):
         if place in rows:
             paired.append(None if rows[place] is None else next(left))
         else:

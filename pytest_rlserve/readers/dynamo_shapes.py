@@ -179,7 +179,8 @@ class Line(Record, gc=False, kw_only=True):
     event: Record = ABSENT
 
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, Any]
+"""Fields by name: lists, or Arrow arrays."""
 
 
 def columns(shape: type[msgspec.Struct], objects: Sequence[msgspec.Struct | None]) -> Columns:

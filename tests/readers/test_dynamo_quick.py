@@ -135,7 +135,7 @@ def test_what_is_shared_may_lie_many_blocks_above(monkeypatch: pytest.MonkeyPatc
 
 
 def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dynamo_prompts, "_REMEMBERED", 100)
+    monkeypatch.setattr(dynamo_prompts, "_LEAST", 100)
     monkeypatch.setattr(lines, "_BLOCK", 1)
     monkeypatch.setattr(lines, "_CHUNK", 700)
     agree(b"".join(compact(row) + b"\n" for row in turns(40)))
@@ -202,6 +202,7 @@ def test_what_one_block_refused_is_not_known_in_the_next(monkeypatch: pytest.Mon
 
 
 ROW = compact(request_end("r9", worker={"decode_worker_id": 7}))
+ROLLOUT = compact(request_end("r9") | {"agent_context": {"session_id": "s", "trajectory_id": "t9"}})
 ODD_LINES = {
     "a null worker": ROW.replace(b'{"decode_worker_id":7}', b"null"),
     "a worker beyond 64 bits": ROW.replace(b":7", b":18446744073709551616"),
@@ -226,6 +227,10 @@ ODD_LINES = {
     "wrapped over a row": ROW[:-1] + b',"event":' + ROW + b"}",
     "a wrapper without clock": b'{"event":' + ROW + b"}",
     "a stamp of text": b'{"timestamp":"now","event":' + ROW + b"}",
+    "a rollout beside its run": ROLLOUT,
+    "a rollout without a name": ROLLOUT.replace(b'"t9"', b'""'),
+    "two on a line": ROW + ROW.replace(b"r9", b"r8"),
+    "one over two lines": ROW.replace(b'{"r', b'{\n"r', 1),
     "a payload with hashes": compact(PAYLOAD),
     "a tool": compact(TOOL),
     "a header of that name": compact(TOOL).replace(b'"thread-id":["t"]', WITH.replace(b"1,2,3", b"")),
@@ -250,6 +255,19 @@ def test_both_paths_agree_on_a_line_that_is(name: str) -> None:
     agree(b"\n".join([FIRST, tool, line, compact(PAYLOAD), FIRST.replace(b"r0", b"r1")]))
     agree(line)
     agree(b"\n".join([line, FIRST, b""]))
+
+
+def test_as_many_records_as_lines_are_not_one_a_line() -> None:
+    torn = compact(PAYLOAD).replace(b"[1,2]", b'["}\n{"]')
+    assert torn.count(b"\n") == 1
+    both = FIRST + FIRST.replace(b"r0", b"r1")
+    found = agree(b"\n".join([torn, both, FIRST.replace(b"r0", b"r2"), b""]))
+    assert [finding.line for finding in found.findings] == [1, 2, 3]
+
+
+def test_a_rollout_is_the_session_where_both_are_named() -> None:
+    found = agree(b"\n".join([FIRST, ROLLOUT, b""]))
+    assert found.tables["requests"]["session_id"].to_pylist() == ["s", "t9"]
 
 
 def test_many_refused_lines_are_counted_the_same_way() -> None:
