@@ -229,7 +229,6 @@ ODD_LINES = {
     "a stamp of text": b'{"timestamp":"now","event":' + ROW + b"}",
     "a rollout beside its run": ROLLOUT,
     "a rollout without a name": ROLLOUT.replace(b'"t9"', b'""'),
-    "two on a line": ROW + ROW.replace(b"r9", b"r8"),
     "one over two lines": ROW.replace(b'{"r', b'{\n"r', 1),
     "a payload with hashes": compact(PAYLOAD),
     "a tool": compact(TOOL),
