@@ -10,6 +10,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pytest_rlserve.joins.clocks import corrected, skew
 from pytest_rlserve.registry import Registry
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class Check:
     """Whether the built-in suite runs it unasked."""
     kinds: tuple[str, ...]
     """The kinds of capture it is about."""
+    judges_clocks: bool
+    """Whether it is about the clocks themselves, so that their skew is no reason to withhold its verdict."""
     func: Callable[[Capture, Evidence], Outcome]
 
     @property
@@ -111,7 +114,11 @@ CHECKS: Registry[Check] = Registry("check", "pytest_rlserve.checks")
 
 
 def check(
-    *, question: int, default: bool = True, kinds: tuple[str, ...] = ("rollout", "replay")
+    *,
+    question: int,
+    default: bool = True,
+    kinds: tuple[str, ...] = ("rollout", "replay"),
+    judges_clocks: bool = False,
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Register the decorated function as the check of its name.
 
@@ -120,11 +127,21 @@ def check(
             says how well serving worked.
         default: whether the built-in suite runs it without being named in the policy.
         kinds: the kinds of capture it is about; the suite leaves it out for others.
+        judges_clocks: whether it is about the clocks themselves; any other verdict that would change if server and
+            client told the same time is withheld.
     """
 
     def register(func: CheckFunction) -> CheckFunction:
         doc = inspect.getdoc(func) or ""
-        new = Check(name=func.__name__, doc=doc, question=question, default=default, kinds=kinds, func=func)
+        new = Check(
+            name=func.__name__,
+            doc=doc,
+            question=question,
+            default=default,
+            kinds=kinds,
+            judges_clocks=judges_clocks,
+            func=func,
+        )
         CHECKS.add(func.__name__, new, home=func.__module__)
         return func
 
@@ -133,16 +150,14 @@ def check(
 
 def run_check(capture: Capture, name: str, evidence: Evidence | None = None) -> CheckResult:
     """Run one check on a capture."""
-    found = CHECKS[name].func(capture, evidence or Evidence())
-    severities = {finding.severity for finding in found.findings}
-    status: Status = "pass"
-    why = found.inconclusive
-    if "error" in severities:
-        status = "error"
-    elif "failure" in severities:
-        status = "fail"
-    elif why or not found.of:
-        status, why = "inconclusive", why or f"there are no {found.noun} to look at"
+    one, evidence = CHECKS[name], evidence or Evidence()
+    found = one.func(capture, evidence)
+    status, why = _status(found), found.inconclusive
+    if status == "inconclusive":
+        why = why or f"there are no {found.noun} to look at"
+    off = None if one.judges_clocks else capture.derive(skew)
+    if off and any(_status(one.func(other, evidence)) != status for other in capture.derive(corrected)):
+        status, why = "inconclusive", str(off)
     return CheckResult(
         name=name,
         capture=capture.name,
@@ -153,6 +168,15 @@ def run_check(capture: Capture, name: str, evidence: Evidence | None = None) -> 
         findings=tuple(found.findings),
         why=why,
     )
+
+
+def _status(found: Outcome) -> Status:
+    severities = {finding.severity for finding in found.findings}
+    if "error" in severities:
+        return "error"
+    if "failure" in severities:
+        return "fail"
+    return "inconclusive" if found.inconclusive or not found.of else "pass"
 
 
 def run_checks(

@@ -27,18 +27,18 @@ _FEW_STEPS = 4
 _RATIO = 100.0
 
 
-@check(question=2, kinds=("rollout",))
+@check(question=2, kinds=("rollout",), judges_clocks=True)
 def clocks_agree(capture: Capture, evidence: Evidence) -> Outcome:
     """Requests are received after they were sent, and answered after the server was done with them.
 
     From all joined requests the offset between the two clocks is estimated, as an interval, for each file of
-    attempt records. Up to a millisecond is rounding. An offset below 0.1 s is a warning: what is compared between
-    the two clocks is no finer than that. It fails on a larger offset, on one that steps, on times that no single
-    offset explains, and on times or durations that are evidently in another unit.
+    attempt records. Up to a millisecond is rounding. An offset below 0.1 s is a warning. It fails on a larger offset,
+    on one that steps, on times that no single offset explains, and on times or durations that are evidently in
+    another unit. Whatever the offset, other checks and metrics withhold what it would change.
     """
     findings = [*_units(capture), *_durations(capture)]
     contradicted = total = 0
-    for source, some in sorted(pairs(capture).items()):
+    for source, some in sorted(capture.derive(pairs).items()):
         bad = [pair for pair in some if pair.high + ROUNDING < 0 or pair.low - SLACK > 0]
         contradicted, total = contradicted + len(bad), total + len(some)
         findings += _apart(source, some, bad)
@@ -55,7 +55,7 @@ def _apart(source: str, some: list[Pair], bad: list[Pair]) -> Iterator[Finding]:
             return
         text = f"the server's clock is {_range(offset)} the client's: {_disorder(bad)}"
         severe = abs(offset.skew) >= SLACK
-        text += "; set both by one time server" if severe else "; what is compared between them is no finer than that"
+        text += "; set both by one time server" if severe else "; what would change by that is withheld"
         yield _finding(text, "failure" if severe else "warning", source, bad)
     elif len(stretches) <= _FEW_STEPS:
         steps = ", then ".join(f"{_range(one)} from {one.since:.3f} on" for one in stretches)

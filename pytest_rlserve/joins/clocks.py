@@ -6,10 +6,14 @@ so bounds the offset, server's clock − client's clock: above by (received − 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
+from pytest_rlserve import units
 from pytest_rlserve.joins import join
 
 if TYPE_CHECKING:
@@ -106,3 +110,48 @@ def offsets(some: Iterable[Pair]) -> list[Offset]:
 def _instant(pair: Pair) -> float:
     known = (t for t in (pair.sent, pair.answered, pair.received, pair.ended) if t is not None)
     return next(known, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How far the server's clock is off the client's, where equal clocks cannot explain the times."""
+
+    low: float
+    high: float
+
+    @property
+    def most(self) -> float:
+        """Return by how many seconds at most the clocks differ, as far as the pairs bound it."""
+        return max(abs(self.low), abs(self.high))
+
+    def __str__(self) -> str:
+        """Say why a verdict or a value is withheld."""
+        return f"withheld: skew up to {units.show(self.most, 's')} between the clocks of server and client decides it"
+
+
+def skew(capture: Capture) -> Skew | None:
+    """Return the interval of offsets over all files and stretches of a run; None where the clocks may be equal.
+
+    Control records are taken to go by the clock of the attempts: both are the framework's.
+    """
+    found = [offset for some in capture.derive(pairs).values() for offset in offsets(some)]
+    if not any(offset.skew for offset in found):
+        return None
+    ends = [end for offset in found for end in (offset.low, offset.high) if math.isfinite(end)]
+    return Skew(min(ends), max(ends))
+
+
+def corrected(capture: Capture) -> tuple[Capture, ...]:
+    """Return the capture with the server's times put right by either end of the skew; nothing if there is none."""
+    found = capture.derive(skew)
+    if found is None:
+        return ()
+    return tuple(_shifted(capture, -end) for end in dict.fromkeys((found.low, found.high)))
+
+
+def _shifted(capture: Capture, seconds: float) -> Capture:
+    scalars = capture.scalars
+    for name in ("received_at", "ended_at"):
+        place = scalars.column_names.index(name)
+        scalars = scalars.set_column(place, scalars.schema.field(place), pc.add(scalars[name], seconds))
+    return capture.replace(scalars=scalars)

@@ -77,6 +77,11 @@ class Values:
     excluded: str = ""
     """What was left out, and why."""
 
+    @property
+    def n(self) -> int:
+        """Return how many there are."""
+        return len(self.values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:

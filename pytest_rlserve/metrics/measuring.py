@@ -9,6 +9,7 @@ import numpy as np
 
 from pytest_rlserve.errors import NotMeasurable, UsageError, nearest
 from pytest_rlserve.fleet import serving_workers
+from pytest_rlserve.joins.clocks import corrected, skew
 from pytest_rlserve.metrics import METRICS, WINDOW, Measurement, Metric, Scope, Value, Values
 from pytest_rlserve.metrics.window import window_kind
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _ENOUGH = {"p50": 1, "mean": 1, "max": 1, "p90": 100, "p95": 200, "p99": 1000}
 """Values a statistic needs: ten beyond the quantile, or the quantile is one request's luck."""
 _PER_GPU = "per_gpu"
+_MOVED = 0.005
+"""By how much of itself, or of 1 for a fraction, a value may hang on the clocks' skew: below it, it is noise anyway."""
 
 
 def resolve(key: str) -> tuple[Metric, str]:
@@ -73,17 +76,11 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
     strict, reachable, by = None, None, ""
     try:
         taken = _taken(capture, found, scope)
+        n, excluded = taken.n, taken.excluded
+        value = _number(capture, taken, statistic)
+        _require_same_under_one_clock(capture, found, statistic, scope, value)
         if isinstance(taken, Value):
-            value, n, excluded = taken.value, taken.n, taken.excluded
             strict, reachable, by = taken.strict, taken.reachable, taken.by
-            if statistic == _PER_GPU:
-                value /= _gpus(capture)
-        else:
-            several = taken if isinstance(taken, Values) else Values(taken)
-            n, excluded = len(several.values), several.excluded
-            value = _statistic(several.values, statistic)
-        if not math.isfinite(value):
-            value, why = None, "the result is not a finite number"
     except NotMeasurable as error:
         value, why = None, str(error)
     return Measurement(
@@ -106,7 +103,31 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
     )
 
 
-def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | Values | NDArray[np.float64]:
+def _number(capture: Capture, taken: Value | Values, statistic: str) -> float:
+    """Return a metric's one value, or a statistic of its several."""
+    if isinstance(taken, Values):
+        value = _statistic(taken.values, statistic)
+    else:
+        value = taken.value / (_gpus(capture) if statistic == _PER_GPU else 1)
+    if not math.isfinite(value):
+        raise NotMeasurable("the result is not a finite number")
+    return value
+
+
+def _require_same_under_one_clock(capture: Capture, found: Metric, statistic: str, scope: Scope, value: float) -> None:
+    """Withhold a value that would be another one if server and client told the same time."""
+    off = capture.derive(skew)
+    for other in capture.derive(corrected):
+        try:
+            right = _number(other, _taken(other, found, scope), statistic)
+        except NotMeasurable:
+            right = math.nan
+        scale = 1.0 if found.unit == "fraction" else max(abs(value), abs(right))
+        if not abs(right - value) <= _MOVED * scale:  # true of NaN too
+            raise NotMeasurable(str(off))
+
+
+def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | Values:
     """Run a metric's function once per capture and scope, however many statistics are asked of it."""
     missing = sorted(table for table in found.needs if not capture.has(table))
     if missing:
@@ -122,16 +143,17 @@ def _taken(capture: Capture, found: Metric, scope: Scope) -> Value | Values | ND
     )
     if key not in cache:
         try:
-            cache[key] = found.func(capture, scope)
+            taken = found.func(capture, scope)
+            cache[key] = taken if isinstance(taken, Value | Values) else Values(np.asarray(taken))
         except NotMeasurable as error:
             cache[key] = error
-    taken = cache[key]
-    if isinstance(taken, NotMeasurable):
-        raise taken
-    return taken
+    kept = cache[key]
+    if isinstance(kept, NotMeasurable):
+        raise kept
+    return kept
 
 
-def _measured(capture: Capture) -> dict[object, Value | Values | NDArray[np.float64] | NotMeasurable]:
+def _measured(capture: Capture) -> dict[object, Value | Values | NotMeasurable]:
     return {}
 
 

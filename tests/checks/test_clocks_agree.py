@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hand_made import EPOCH, Record, attempt, completed, jsonl, opened, request, request_end
+from hand_made import EPOCH, Record, attempt, completed, control, jsonl, opened, request, request_end
 
 from pytest_rlserve.capture import Capture
 from pytest_rlserve.checks import run_check
 from pytest_rlserve.joins.clocks import offsets, pairs
+from pytest_rlserve.metrics.measuring import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ def test_a_small_skew_limits_what_can_be_compared(tmp_path: Path, skew: float, s
     (warning,) = result.findings
     assert (result.status, warning.severity) == ("pass", "warning")
     assert side in warning.message
-    assert "no finer than that" in warning.message
+    assert "what would change by that is withheld" in warning.message
 
 
 @pytest.mark.parametrize(("skew", "side", "why"), [(-2, "behind", "before they were sent"), (2, "ahead", "answered")])
@@ -150,3 +151,54 @@ def test_without_a_request_known_to_both_sides_nothing_is_said(tmp_path: Path) -
     assert run_check(Capture(name="c"), "clocks_agree").status == "inconclusive"
     lonely = opened(tmp_path / "c", rows=[request_end("x")], attempts=completed("a", 0, 1))
     assert run_check(lonely, "clocks_agree").status == "inconclusive"
+
+
+# -- what the skew decides is withheld ----------------------------------------------------------------------------
+
+
+def missed_worker(folder: Path, gate_opened: float, skew: float) -> CheckResult:
+    """Worker 2 serves the requests at 0 and 100 s, and is missed by an update that ends at `gate_opened`."""
+    events, rows = lines(skew, lag=0)
+    for number, row in enumerate(rows):
+        row["request"]["worker"] = {"decode_worker_id": 2 if number in (0, 10) else 1}
+    phases = ("gate_closed", "transfer", "cache_reset", "version", "resume", "gate_opened")
+    times = (gate_opened - 6 + number for number in range(5))
+    update = [
+        control(phase, t, update=1, policy_version=1, **({} if phase.startswith("gate") else {"worker_id": 1}))
+        for phase, t in zip(phases, (*times, gate_opened), strict=True)
+    ]
+    first = [control("version", -1, worker_id=worker, policy_version=0) for worker in (1, 2)]
+    capture = opened(folder, attempts=events, rows=rows, control=[*first, *update])
+    return run_check(capture, "workers_are_current")
+
+
+@pytest.mark.parametrize(("skew", "status"), [(0, "fail"), (-0.05, "inconclusive")])
+def test_a_verdict_that_the_skew_decides_is_withheld(tmp_path: Path, skew: float, status: str) -> None:
+    result = missed_worker(tmp_path, 99.98, skew)
+    assert result.status == status
+    if skew:
+        assert result.why == "withheld: skew up to 50.00 ms between the clocks of server and client decides it"
+
+
+def test_a_verdict_that_the_skew_does_not_touch_stands(tmp_path: Path) -> None:
+    assert missed_worker(tmp_path, 97, -0.05).status == "fail"
+
+
+@pytest.mark.parametrize(("finish", "withheld"), [(1994.98, True), (1996, False)])
+def test_a_value_that_the_skew_changes_is_withheld_and_others_are_given(
+    tmp_path: Path, finish: float, withheld: bool
+) -> None:
+    events, rows = lines(-0.05, count=200, lag=0)
+    decided = [completed(f"a{number}", 1, 2 + number) for number in range(40)]
+    events += [event for life in decided for event in life]
+    steps = [control("step_started", -1, step=0), control("step_finished", finish, step=0)]
+    capture = opened(tmp_path, attempts=events, rows=rows[160:], control=steps)
+    shown = measure(capture, "request_throughput")
+    assert (shown.value is None) == withheld
+    if withheld:
+        assert "withheld: skew up to 50.00 ms" in str(shown.why)
+    assert measure(capture, "accepted_trajectory_throughput").value == pytest.approx(40 / (finish + 1))
+
+
+def test_what_is_said_of_the_clocks_themselves_is_never_withheld(tmp_path: Path) -> None:
+    assert judged(tmp_path, -2).status == "fail"
