@@ -25,6 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, ClassVar, Self
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,8 @@ _recorders: weakref.WeakSet[_Recorder] = weakref.WeakSet()
 class _Recorder:
     """Appends one kind of event to one file; any thread may emit.
 
-    A file belongs to one process: a forked child writes `<stem>.<pid>.jsonl` beside its parent's.
+    A file belongs to one process: a forked child writes `<stem>.<pid>.jsonl` beside its parent's, and a copy that is
+    pickled into another process, as for a Ray actor, `<stem>.<some id>.jsonl`. Reading a folder merges them.
     """
 
     schema: ClassVar[str]
@@ -67,13 +69,18 @@ class _Recorder:
         """
         if event not in self.events:
             raise ValueError(f"unknown event {event!r}; known are {', '.join(self.events)}")
-        head = {"schema": self.schema, "event": event, "t": time.time() if t is None else t, "run": self.run}
-        record = {name: value for name, value in {**head, **fields}.items() if value is not None}
-        if missing := [name for name in self.required if name not in record]:
-            raise ValueError(f"event {event!r} needs {', '.join(missing)}")
+        record: dict[str, object] = {"schema": self.schema, "event": event, "t": time.time() if t is None else t}
+        if self.run is not None:
+            record["run"] = self.run
+        for name, value in fields.items():  # the caller waits for this: a loop is quicker than the merge of dicts
+            if value is not None:
+                record[name] = value
+        for name in self.required:
+            if name not in record:
+                raise ValueError(f"event {event!r} needs {name}")
         try:
             line = f"{_encode(record)}\n".encode()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"cannot record {event!r}: {_not_finite(record) or error}") from None
         with self._lock:
             try:
@@ -114,6 +121,10 @@ class _Recorder:
             warnings.warn(f"{self.path}: records are being lost: {error}", RuntimeWarning, stacklevel=2)
         except RuntimeWarning as warning:  # warnings are errors here, but the run goes on
             print(warning, file=sys.stderr)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process have it, such as a Ray actor: the copy writes a file of its own beside this one's."""
+        return _copied, (type(self), self._parent_path, self.run)
 
     def _after_fork(self) -> None:
         """Leave queue, lock and file to the parent, whose writer thread does not live in this process."""
@@ -191,6 +202,10 @@ class _Writer(Thread):
                 file.close()
         except OSError as error:  # a network file system may report a failed write only now
             self._lose(0, error)
+
+
+def _copied(kind: type[_Recorder], path: Path, run: str | None) -> _Recorder:
+    return kind(path.with_name(f"{path.stem}.{uuid4().hex[:12]}{path.suffix}"), run=run)
 
 
 def _not_finite(record: dict[str, object]) -> str:

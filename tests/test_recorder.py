@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from uuid import UUID
 import pytest
 
 from pytest_rlserve import recorder
+from pytest_rlserve.readers import open_capture
 from pytest_rlserve.recorder import AttemptRecorder, ControlRecorder
 
 if TYPE_CHECKING:
@@ -298,6 +300,118 @@ def test_a_torn_last_line_of_an_earlier_process_spoils_no_other(path: Path) -> N
     first, torn, last = path.read_text().splitlines()
     assert (json.loads(first)["attempt_id"], torn) == ("a0", '{"event":"dispat')
     assert json.loads(last)["attempt_id"] == "a1"
+
+
+KILLS = 100
+_KILLED = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+from recorder import AttemptRecorder
+
+draws, folder = random.Random(int(sys.argv[3])), Path(sys.argv[1])
+for run in range(int(sys.argv[2])):
+    told, tells = os.pipe()
+    child = os.fork()
+    if child == 0:
+        rec, number = AttemptRecorder(folder / f"attempts.{run}.jsonl", run=str(run)), 0
+        while True:
+            for _ in range(draws.choice((1, 30, 3000))):
+                rec.emit("dispatched", attempt_id=f"{run}-{number}")
+                number += 1
+            if draws.random() < 0.3:
+                rec.close()  # what was emitted so far is flushed
+                os.write(tells, number.to_bytes(8, "big"))
+    os.close(tells)
+    time.sleep(draws.random() * 0.04)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    flushed = b""
+    while part := os.read(told, 1 << 16):
+        flushed += part
+    os.close(told)
+    print(json.dumps([run, int.from_bytes(flushed[-8:], "big")]), flush=True)
+"""
+
+
+def test_of_a_hundred_processes_killed_at_any_moment_nothing_is_lost_but_what_was_not_flushed(tmp_path: Path) -> None:
+    folder = tmp_path / "capture"
+    command = [sys.executable, "-c", _KILLED, str(folder), str(KILLS), "4"]
+    paths = {"PYTHONPATH": str(Path(recorder.__file__).parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | paths)
+    flushed = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert len(flushed) == KILLS
+    broken = written = 0
+    for run_, least in flushed.items():
+        file = folder / f"attempts.{run_}.jsonl"
+        content = file.read_bytes() if file.exists() else b""
+        *whole, last = content.split(b"\n")
+        assert [json.loads(line)["attempt_id"] for line in whole] == [f"{run_}-{n}" for n in range(len(whole))]
+        assert len(whole) >= least
+        broken, written = broken + (bool(last) or (not whole and file.exists())), written + len(whole)
+    assert sum(flushed.values()) > 0
+    capture = open_capture(folder)
+    assert capture.attempt_events.num_rows == written
+    assert (
+        len({finding.path for finding in capture.findings}) == broken
+    )  # each half line, and each file that was opened and never written to
+
+
+def test_of_files_that_end_in_half_a_line_the_rest_is_merged_and_each_half_counted(tmp_path: Path) -> None:
+    for process in range(3):
+        with AttemptRecorder(tmp_path / f"attempts.{process}.jsonl") as rec:
+            for number in range(10):
+                rec.emit("dispatched", attempt_id=f"{process}-{number}")
+    for process in range(2):
+        file = tmp_path / f"attempts.{process}.jsonl"
+        file.write_bytes(file.read_bytes()[:-20])
+    capture = open_capture(tmp_path)
+    names = {f"{process}-{number}" for process in range(3) for number in range(10)} - {"0-9", "1-9"}
+    assert set(capture.attempt_events["attempt_id"].to_pylist()) == names
+    assert sorted(str(finding.path) for finding in capture.findings) == ["attempts.0.jsonl", "attempts.1.jsonl"]
+    assert {finding.line for finding in capture.findings} == {10}
+
+
+def test_a_copy_in_another_process_writes_a_file_of_its_own(path: Path) -> None:
+    with AttemptRecorder(path, run="r") as rec:
+        rec.emit("dispatched", attempt_id="here")
+        with pickle.loads(pickle.dumps(rec)) as copy:
+            copy.emit("dispatched", attempt_id="there")
+    assert ids(path) == ["here"]
+    (other,) = [one for one in path.parent.iterdir() if one != path]
+    assert (ids(other), lines(other)[0]["run"]) == (["there"], "r")
+    assert open_capture(path.parent).attempt_events.num_rows == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_actor_of_ray_records_as_any_process_does(path: Path) -> None:
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+
+        @ray.remote
+        class Rollout:  # type: ignore[misc]  # what ray makes of a class is not known
+            def __init__(self, attempts: AttemptRecorder) -> None:
+                self.attempts = attempts
+
+            def work(self, name: str) -> None:
+                for number in range(1000):
+                    self.attempts.emit("dispatched", attempt_id=f"{name}-{number}")
+
+        with AttemptRecorder(path) as rec:
+            rec.emit("dispatched", attempt_id="driver")
+            actors = {name: Rollout.remote(rec) for name in ("a", "b")}
+            ray.get([actor.work.remote(name) for name, actor in actors.items()])
+            for actor in actors.values():
+                actor.__ray_terminate__.remote()
+        wanted = {f"{name}-{number}" for name in actors for number in range(1000)} | {"driver"}
+        for _ in range(200):  # an actor that leaves writes what it still has
+            found = open_capture(path.parent).attempt_events["attempt_id"].to_pylist()
+            if set(found) == wanted:
+                break
+            time.sleep(0.05)
+    finally:
+        ray.shutdown()
+    assert sorted(found) == sorted(wanted)
 
 
 @forks

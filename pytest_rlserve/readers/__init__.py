@@ -28,6 +28,10 @@ class Head:
     start: bytes
     row: dict[str, Any] | None
 
+    def is_empty(self, stem: str) -> bool:
+        """Tell whether a file of rows goes by that name and has no whole row: its process was killed at its start."""
+        return self.row is None and self.name.startswith(f"{stem}.") and ".jsonl" in self.name
+
 
 @dataclass(slots=True)
 class Reader:

@@ -72,8 +72,10 @@ _OTHER = [field.name for field in ATTEMPT_EVENTS if field.name not in (*_TEXT, *
     covers=("dispatched", "completed", "canceled", "failed", "retried", "accepted", "rejected", "policy", "tokens"),
 )
 def recognises(head: Head) -> bool:
-    """Recognise the schema's name, or an event that names an attempt."""
+    """Recognise the schema's name, the usual file name where no row is, or an event that names an attempt."""
     row = head.row or {}
+    if head.is_empty("attempts"):
+        return True
     return str(row.get("schema", "")).startswith("rlserve.attempt.") or (
         "schema" not in row and isinstance(row.get("event"), str) and "attempt_id" in row
     )
@@ -85,6 +87,7 @@ def read(file: File) -> Content:
     rows = RowReader(file, FORMAT, AttemptEvent, "attempt_events")
     for line, _, row in rows.rows(lambda row: row):
         rows.add("attempt_events", row["event"], line, _event(row))
+    rows.require_rows()
     return rows.done()
 
 

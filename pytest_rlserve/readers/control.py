@@ -68,8 +68,10 @@ class ControlEvent(msgspec.Struct, gc=False):
 
 @reader(FORMAT, covers=("steps", "updates", "policy"))
 def recognises(head: Head) -> bool:
-    """Recognise the schema's name, or an event of the list."""
+    """Recognise the schema's name, the usual file name where no row is, or an event of the list."""
     row = head.row or {}
+    if head.is_empty("control"):
+        return True
     return str(row.get("schema", "")).startswith("rlserve.control.") or (
         "schema" not in row and "attempt_id" not in row and row.get("event") in get_args(Event)
     )
@@ -81,6 +83,7 @@ def read(file: File) -> Content:
     rows = RowReader(file, FORMAT, ControlEvent, "control_events")
     for line, _, row in rows.rows(lambda row: row):
         rows.add("control_events", row["event"], line, _event(row))
+    rows.require_rows()
     return rows.done()
 
 

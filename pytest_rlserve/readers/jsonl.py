@@ -78,6 +78,7 @@ class RowReader:
         self.explained: list[tuple[int, str]] = []
         """The first lines that were refused, with the reason."""
         self.last = 0, ""
+        self._decoded = False
 
     def rows(self, unwrap: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield line number, size in bytes and row for every line that fits; the others become findings."""
@@ -93,6 +94,7 @@ class RowReader:
         row = decode(line)
         if isinstance(row, Refusal):
             return row
+        self._decoded = True
         row = unwrap(row)
         return fit(row, self.shape_of(row), self.format) or row
 
@@ -126,6 +128,13 @@ class RowReader:
             content.whole = False
             text = f"{trouble}; {content.rows:,} whole rows were read before that"
             content.findings.append(self._finding(text, check="shards_are_whole"))
+
+    def require_rows(self) -> None:
+        """Report a file that was to hold rows and has nothing that could be one."""
+        if not self._decoded:
+            self.content.whole = False
+            why = "holds no row: its process ended before it wrote one, or the copy is empty"
+            self.content.findings.append(self._finding(why, check="shards_are_whole"))
 
     def _finding(self, message: str, *, check: str = "rows_fit_schema", **place: Any) -> Finding:
         return Finding(message=message, severity="error", check=check, path=self.file.label, **place)

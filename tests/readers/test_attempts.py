@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hand_made import EPOCH, Record, attempt, opened
+from hand_made import EPOCH, Record, attempt, control, opened
 
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.model import ATTEMPT_EVENTS
@@ -110,3 +110,12 @@ def test_an_event_that_is_no_word_is_nobodys_format(tmp_path: Path, event: str, 
     file.write_text(f'{{"event": {event}{more}}}\n', encoding="utf-8")
     with pytest.raises(UsageError, match="no file that this version can read"):
         open_capture(file)
+
+
+@pytest.mark.parametrize("name", ["attempts.7.jsonl", "control.7.jsonl"])
+def test_a_file_of_a_process_that_died_before_its_first_event_is_reported_as_that(tmp_path: Path, name: str) -> None:
+    opened(tmp_path, attempts=[attempt("dispatched", "a")], control=[control("pause", 1)])
+    (tmp_path / name).touch()
+    (finding,) = open_capture(tmp_path).findings
+    assert (finding.severity, finding.path) == ("error", name)
+    assert "its process ended before it wrote one" in finding.message
