@@ -82,12 +82,12 @@ def _mismatch(account: Account, served: list[dict[str, Any]], known: list[tuple[
 
 def _trained(joined: Joined, attempts: tuple[Account, ...], rows: list[dict[str, Any]]) -> tuple[int, list[Finding]]:
     """Compare what accepted attempts were trained on with what was served for them, where every turn has a row."""
-    of_attempt: dict[str, list[dict[str, Any]]] = {}
+    of_attempt: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
     for number, owner in joined.owners.items():
-        of_attempt.setdefault(owner.attempt_id, []).append(rows[number])
+        of_attempt.setdefault(owner.attempt, []).append(rows[number])
     compared, findings = 0, list[Finding]()
     for account, trained in _shares(attempts):
-        served = of_attempt.get(account.attempt_id, [])
+        served = of_attempt.get(account.attempt, [])
         counted = _sum(served, "output_tokens") if served else None
         if counted is None or _incomplete(account, len(served)):
             continue

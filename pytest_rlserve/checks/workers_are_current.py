@@ -78,14 +78,14 @@ def _behind(capture: Capture, one: Missed) -> Finding:
 def _accepted(capture: Capture, one: Missed) -> Mapping[str, int]:
     """Count the accepted attempts that these requests went into, and those that they make older, by kind of lag."""
     rows = capture.scalars.select(["received_at", "output_tokens"]).to_pylist()
-    served: dict[str, list[int]] = {}
+    served: dict[tuple[str | None, str], list[int]] = {}
     for number, owner in capture.derive(join).owners.items():
-        served.setdefault(owner.attempt_id, []).append(number)
+        served.setdefault(owner.attempt, []).append(number)
     attempts = [owner for owner in capture.derive(ledger).attempts if owner.acceptance == "accepted"]
     counts = dict.fromkeys(("any", *_KINDS), 0)
     late = set(one.rows)
     for account in attempts:
-        numbers = sorted(served.get(account.attempt_id, ()), key=lambda number: rows[number]["received_at"] or 0.0)
+        numbers = sorted(served.get(account.attempt, ()), key=lambda number: rows[number]["received_at"] or 0.0)
         old = [number in late for number in numbers]
         if not any(old):
             continue

@@ -119,7 +119,7 @@ def _by_request_id(result: Joined, own: tuple[Account, ...], rows: list[dict[str
     left = []
     for number in free:
         owners = of_request.get(rows[number]["x_request_id"] or "", [])
-        if len({owner.attempt_id for owner in owners}) > 1:
+        if len({owner.attempt for owner in owners}) > 1:
             result.ambiguous.append(number)
             result.contested.update(map(id, owners))
         elif owners:

@@ -26,12 +26,12 @@ class Parts:
         """Cut `capture`; an attempt's requests go where it goes, if they do not say otherwise."""
         self._capture, self._by = capture, by
         accounts = capture.derive(ledger)
-        self._known = {(a.run, a.attempt_id): a for a in (*accounts.requests, *accounts.attempts)}
+        self._known = {a.attempt: a for a in (*accounts.requests, *accounts.attempts)}
 
     def of(self, account: Account) -> Key:
         """Return the part of an account: the step that it was dispatched for, its group, its run."""
         own = self._value(account)
-        return _key(self._value(self._known[account.run, account.attempt_id]) if own is None else own)
+        return _key(self._value(self._known[account.attempt]) if own is None else own)
 
     def named(self, run: str | None, attempt_id: str) -> Key:
         """Return the part of an attempt of which perhaps nothing but a stray event is known."""

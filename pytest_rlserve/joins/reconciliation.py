@@ -79,7 +79,7 @@ def reconcile(capture: Capture, by: Part | None = None) -> list[Reconciled]:
         trained = _grouped((parts.training(a), a) for a in own if a.acceptance == "accepted") if told else {}
         wrong = _grouped((parts.named(*key[1:3]), key[2]) for key in accounts.contradictions if key[0] == level)
         rows = _named(parts.rows() if served else ())
-        outside = _named(_outside(own, {(a.run, a.attempt_id) for a in accounts.attempts}, parts))
+        outside = _named(_outside(own, {a.attempt for a in accounts.attempts}, parts))
         reasons = joined.without_row.items() if served else ()
         residuals = _named((parts.of(account), why, account.name) for why, some in reasons for account in some)
         for key in sorted({*members, *trained, *wrong, *rows}, key=rank):
@@ -106,7 +106,7 @@ def _outside(
 ) -> Iterator[tuple[Key, str, str]]:
     """Name the requests of no attempt, where attempts are recorded at all."""
     for account in own:
-        if attempts and account.level == "request" and (account.run, account.attempt_id) not in attempts:
+        if attempts and account.level == "request" and account.attempt not in attempts:
             yield parts.of(account), "priming or probe" if account.get("purpose") else "of no attempt", account.name
 
 

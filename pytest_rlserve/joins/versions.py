@@ -24,7 +24,7 @@ class Versions:
     """Trainer step → the version it trains."""
     loaded: dict[str, list[tuple[float, str]]]
     """Worker → when it had which version loaded, in the order of the records."""
-    received: dict[str, tuple[float, str]]
+    received: dict[tuple[str | None, str], tuple[float, str]]
     """Attempt → when its first request was received, and by which worker."""
 
     def loaded_for(self, account: Account) -> str | None:
@@ -33,8 +33,8 @@ class Versions:
         That is its worker's when it received the attempt's first request. Without served rows it is the version
         that all workers had when the attempt was dispatched, if they had the same.
         """
-        if account.attempt_id in self.received:
-            instant, worker = self.received[account.attempt_id]
+        if account.attempt in self.received:
+            instant, worker = self.received[account.attempt]
             return self._at(instant, worker)
         if account.dispatched_at is None:
             return None
@@ -78,14 +78,14 @@ def versions(capture: Capture) -> Versions:
     return Versions(steps, loaded, _first_workers(capture))
 
 
-def _first_workers(capture: Capture) -> dict[str, tuple[float, str]]:
+def _first_workers(capture: Capture) -> dict[tuple[str | None, str], tuple[float, str]]:
     rows = capture.scalars.select(["received_at", "decode_worker_id"]).to_pylist()
-    first: dict[str, tuple[float, str]] = {}
+    first: dict[tuple[str | None, str], tuple[float, str]] = {}
     for number, owner in capture.derive(join).owners.items():
         row = rows[number]
         if row["received_at"] is not None and row["decode_worker_id"] is not None:
             seen = row["received_at"], str(row["decode_worker_id"])
-            first[owner.attempt_id] = min(seen, first.get(owner.attempt_id, seen))
+            first[owner.attempt] = min(seen, first.get(owner.attempt, seen))
     return first
 
 

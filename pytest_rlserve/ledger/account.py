@@ -50,6 +50,11 @@ class Account:
         return self.fields.get(name)
 
     @property
+    def attempt(self) -> tuple[str | None, str]:
+        """Identify its attempt: run and id, since two runs may use the same ids."""
+        return self.run, self.attempt_id
+
+    @property
     def name(self) -> str:
         """Name it as a user would look it up."""
         if self.level == "attempt":

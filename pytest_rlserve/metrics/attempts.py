@@ -138,10 +138,10 @@ def wasted_token_fraction(capture: Capture, scope: Scope) -> Value:
     _share(counts.accepted, counts.completed, "completed")
     produced = tokens_by_attempt(capture)
     attempts = capture.derive(ledger).attempts
-    whole = sum(produced.get(a.attempt_id, 0) for a in attempts)
+    whole = sum(produced.get(a.attempt, 0) for a in attempts)
     if not whole:
         raise NotMeasurable("no output token is known of any attempt")
     undone = capture.derive(restarts)
     accepted = [a for a in attempts if a.acceptance == "accepted" and not any(a.decided_at in one for one in undone)]
-    used = sum(produced.get(a.attempt_id, 0) for a in accepted)
+    used = sum(produced.get(a.attempt, 0) for a in accepted)
     return Value((whole - used) / whole, len(attempts))

@@ -178,12 +178,12 @@ def tool_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
 def serving_share(capture: Capture, scope: Scope) -> Value:
     """Share of a completed attempt's time that is spent in serving; the rest is tools, environment and framework."""
     timed = [a for a in capture.derive(ledger).attempts if None not in (a.dispatched_at, a.ended_at)]
-    attempts = {a.attempt_id: a for a in timed if a.outcome == "completed"}
+    attempts = {a.attempt: a for a in timed if a.outcome == "completed"}
     times = capture.scalars["total_time_ms"].to_pylist()
     served = [
         times[number]
         for number, owner in capture.derive(join).owners.items()
-        if owner.attempt_id in attempts and times[number] is not None
+        if owner.attempt in attempts and times[number] is not None
     ]
     whole = sum((a.ended_at or 0) - (a.dispatched_at or 0) for a in attempts.values())
     if not served or whole <= 0:

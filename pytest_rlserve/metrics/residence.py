@@ -31,6 +31,8 @@ STAGES = {
     "rest": "environment, framework, and whatever no record covers",
 }
 _ANY = "any policy version"
+_Attempt = tuple[str | None, str]
+"""Run and id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +130,16 @@ def window_acceptance_fraction(capture: Capture, scope: Scope) -> Value:
     return Value(found.accepted / found.completed, found.completed)
 
 
-def stage_seconds(capture: Capture, ended: list[Account]) -> dict[str, dict[str, float]]:
-    """Return attempt id → stage → seconds, for the stages that served rows and tool records show."""
-    wanted = dict.fromkeys(account.attempt_id for account in ended)
-    seconds: dict[str, dict[str, float]] = {one: dict.fromkeys(STAGES, 0.0) for one in wanted}
+def stage_seconds(capture: Capture, ended: list[Account]) -> dict[_Attempt, dict[str, float]]:
+    """Return attempt → stage → seconds, for the stages that served rows and tool records show."""
+    wanted = dict.fromkeys(account.attempt for account in ended)
+    seconds: dict[_Attempt, dict[str, float]] = {one: dict.fromkeys(STAGES, 0.0) for one in wanted}
     names = ["prefill_wait_time_ms", "prefill_time_ms", "ttft_ms", "total_time_ms"]
     rows = capture.scalars.select(names).to_pylist()
     for number, owner in capture.derive(join).owners.items():
-        if owner.attempt_id not in wanted:
+        if owner.attempt not in wanted:
             continue
-        row, stages = rows[number], seconds[owner.attempt_id]
+        row, stages = rows[number], seconds[owner.attempt]
         total = row["total_time_ms"] or 0.0
         if owner.level == "request" and owner.outcome != "completed":
             stages["retries"] += total / 1e3
@@ -149,13 +151,13 @@ def stage_seconds(capture: Capture, ended: list[Account]) -> dict[str, dict[str,
     return seconds
 
 
-def _add_tools(capture: Capture, ended: list[Account], seconds: dict[str, dict[str, float]]) -> None:
+def _add_tools(capture: Capture, ended: list[Account], seconds: dict[_Attempt, dict[str, float]]) -> None:
     spent: dict[str, float] = defaultdict(float)
     for row in capture.tools.select(["session_id", "duration_ms"]).to_pylist():
         if row["session_id"] and row["duration_ms"] is not None:
             spent[row["session_id"]] += row["duration_ms"] / 1e3
     for account in ended:
-        seconds[account.attempt_id]["tools"] += spent.get(account.get("session_id") or "", 0.0)
+        seconds[account.attempt]["tools"] += spent.get(account.get("session_id") or "", 0.0)
 
 
 def _stage(name: str, meaning: str) -> MetricFunction:

@@ -80,8 +80,8 @@ def column(rows: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.floa
     return np.asarray(values.to_numpy(), dtype=np.float64)
 
 
-def tokens_by_attempt(capture: Capture) -> dict[str, int]:
-    """Return the output tokens of each attempt, over all its requests, canceled and failed ones too.
+def tokens_by_attempt(capture: Capture) -> dict[tuple[str | None, str], int]:
+    """Return the output tokens of each attempt, by run and id, over all its requests, canceled and failed ones too.
 
     Served rows count; a request without a row counts by the usage that its client saw.
 
@@ -91,16 +91,18 @@ def tokens_by_attempt(capture: Capture) -> dict[str, int]:
     return capture.derive(_tokens_by_attempt)
 
 
-def _tokens_by_attempt(capture: Capture) -> dict[str, int]:
+def _tokens_by_attempt(capture: Capture) -> dict[tuple[str | None, str], int]:
     joined = capture.derive(join)
     produced = capture.scalars["output_tokens"].to_pylist()
     known = sum(produced[number] is not None for number in joined.owners)
     if known < _COVERED * len(joined.owners):
         raise NotMeasurable(f"output_tokens is there for {known:,} of {len(joined.owners):,} requests of attempts")
-    tokens: dict[str, int] = defaultdict(int)
+    tokens: dict[tuple[str | None, str], int] = defaultdict(int)
     for number, owner in joined.owners.items():
-        tokens[owner.attempt_id] += produced[number] or 0
-    for accounts in joined.without_row.values():
+        tokens[owner.attempt] += produced[number] or 0
+    for why, accounts in joined.without_row.items():
         for account in accounts:
-            tokens[account.attempt_id] += account.get("output_tokens") or 0
+            said = account.get("output_tokens") or 0
+            by_rows = tokens[account.attempt] if why == "lost turn" else 0
+            tokens[account.attempt] += max(said - by_rows, 0)
     return tokens

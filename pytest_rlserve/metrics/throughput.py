@@ -106,7 +106,7 @@ def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
     span = window(capture, scope.skip_steps, scope.span)
     accepted = _accepted(capture, span)
     tokens = tokens_by_attempt(capture)
-    return Value(sum(tokens.get(a.attempt_id, 0) for a in accepted) / span.open_seconds, len(accepted), _left_out(span))
+    return Value(sum(tokens.get(a.attempt, 0) for a in accepted) / span.open_seconds, len(accepted), _left_out(span))
 
 
 @metric(

@@ -14,7 +14,7 @@ from pytest_rlserve import model
 from pytest_rlserve.capture import Capture, Finding, Source
 from pytest_rlserve.chains import chains_of, joined
 from pytest_rlserve.engine import local, progress
-from pytest_rlserve.readers import READERS, shards, whole
+from pytest_rlserve.readers import READERS, shards, whole, worker_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +42,8 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: st
     kept = [content for content in contents if content.label not in foreign]
     findings += [finding for content in contents for finding in content.findings]
     findings += _nothing_to_judge(kept)
+    scalars = _joined("requests", kept, model.SCALARS)
+    tables = {name: _joined(name, kept, schema) for name, schema in model.TABLES.items() if name != "requests"}
     left_out = ((label, "another producer's shard" if traces[label] else "no row") for label in sorted(foreign))
     return Capture(
         name=found.name,
@@ -60,9 +62,9 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: st
         ),
         findings=tuple(findings),
         not_read=(*found.not_read, *left_out),
-        scalars=_joined("requests", kept, model.SCALARS),
+        scalars=scalars,
         chains=joined([content.tables["chains"] for content in kept if "chains" in content.tables]),
-        **{name: _joined(name, kept, schema) for name, schema in model.TABLES.items() if name != "requests"},
+        **(tables | {"control_events": worker_ids.settled(tables["control_events"], scalars)}),
     )
 
 

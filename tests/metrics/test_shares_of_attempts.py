@@ -99,3 +99,21 @@ def test_rows_that_do_not_say_their_tokens_make_the_waste_unknown_not_zero(folde
 def test_waste_needs_decisions(folder: Path) -> None:
     capture = opened(folder, attempts=ended("a", "completed"), rows=[row("r1", 100, "a")])
     assert value(capture, "wasted_token_fraction") is None
+
+
+def test_two_runs_that_use_the_same_ids_keep_their_tokens_apart(folder: Path) -> None:
+    events = [
+        {**event, "run": run, "session_id": run}
+        for run, decision in (("first", "accepted"), ("second", "rejected"))
+        for event in accepted("a", decision)
+    ]
+    rows = [request_end("x", session="first", output_tokens=10), request_end("y", session="second", output_tokens=30)]
+    measured = measure(opened(folder, attempts=events, rows=rows), "wasted_token_fraction")
+    assert (measured.value, measured.n) == (30 / 40, 2)
+
+
+def test_an_attempt_that_lacks_rows_of_some_turns_counts_by_its_own_word_once(folder: Path) -> None:
+    events = [*accepted("a"), *accepted("b", "rejected")]
+    events[1] |= {"turns": 3, "output_tokens": 60}
+    rows = [request_end("x", session="a", output_tokens=20), request_end("y", session="b", output_tokens=20)]
+    assert measure(opened(folder, attempts=events, rows=rows), "wasted_token_fraction").value == 20 / 80

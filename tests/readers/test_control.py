@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
-from hand_made import EPOCH, Record, control, opened
+from hand_made import EPOCH, Record, control, opened, request_end
 
 from pytest_rlserve import schema
 from pytest_rlserve.readers.control import Event, decimal
@@ -87,3 +87,21 @@ def test_the_reader_knows_the_events_of_the_schema() -> None:
 def test_a_step_event_without_its_step_is_refused(tmp_path: Path) -> None:
     capture = opened(tmp_path / "capture", control=[control("step_started", 0)])
     assert [str(finding) for finding in capture.findings] == ["control.jsonl:1: step is missing"]
+
+
+HEX = 0x1234567890123456
+
+
+@pytest.mark.parametrize(
+    ("served", "read"), [(HEX, str(HEX)), (1234567890123456, "1234567890123456"), (7, "1234567890123456")]
+)
+def test_sixteen_digits_without_a_letter_are_the_worker_that_served(tmp_path: Path, served: int, read: str) -> None:
+    events = [
+        control("version", 0, worker_id="1234567890123456", target_workers=["1234567890123456", "7"]),
+        control("resume", 1, worker_id="0012"),
+        control("gate_opened", 2),
+    ]
+    rows = [request_end("r", worker={"decode_worker_id": served})]
+    found = opened(tmp_path / "c", control=events, rows=rows).control_events.to_pylist()
+    assert [row["worker_id"] for row in found] == [read, "0012", None]
+    assert found[0]["target_workers"] == [read, "7"]
