@@ -77,16 +77,21 @@ def request_rows(draw: DrawFn) -> Record:
 
 
 @st.composite
-def attempt_histories(draw: DrawFn, *, max_samples: int = 4, requests: bool | None = None) -> list[Record]:
-    """Return a strategy of ``rlserve.attempt.v1`` events of one run, in the order in which they happened.
+def attempt_histories(
+    draw: DrawFn, *, max_samples: int = 4, requests: bool | None = None, max_runs: int = 1
+) -> list[Record]:
+    """Return a strategy of ``rlserve.attempt.v1`` events, in the order in which they happened.
 
     Every sample has one attempt or more: all but the last were canceled or failed and are retried; the last may
     be accepted, rejected, undecided, canceled, failed or still open. No two events share an instant.
 
-    `requests` says whether the attempts' HTTP requests are recorded too; it is drawn if not given.
+    `requests` says whether the attempts' HTTP requests are recorded too; it is drawn if not given. One in four asks for
+    several choices. There are up to `max_runs` runs, side by side, which use the same ids for their attempts.
     """
     with_requests = draw(st.booleans()) if requests is None else requests
-    lives = [_life(draw, f"s{number}", with_requests) for number in range(draw(st.integers(1, max_samples)))]
+    runs = [f"r{number}" for number in range(draw(st.integers(1, max_runs)))]
+    samples = [f"s{number}" for number in range(draw(st.integers(1, max_samples)))]
+    lives = [_life(draw, run, sample, with_requests) for run in runs for sample in samples]
     turns = draw(st.permutations([number for number, life in enumerate(lives) for _ in life]))
     gaps = draw(st.lists(st.integers(1, 2000), min_size=len(turns), max_size=len(turns)))
     upcoming = [iter(life) for life in lives]
@@ -94,39 +99,42 @@ def attempt_histories(draw: DrawFn, *, max_samples: int = 4, requests: bool | No
     return [{"t": instant / 1000} | next(upcoming[number]) for number, instant in zip(turns, instants, strict=False)]
 
 
-def _life(draw: DrawFn, sample: str, with_requests: bool) -> list[Record]:
+def _life(draw: DrawFn, run: str, sample: str, with_requests: bool) -> list[Record]:
     """Return the events of all attempts at one sample, without their times."""
     endings = ("accepted", "rejected", "completed", "canceled", "failed", "open")
     given_up = draw(st.lists(st.sampled_from(["canceled", "failed"]), max_size=2))
     events = list[Record]()
     for number, ending in enumerate([*given_up, draw(st.sampled_from(endings))]):
         attempt = f"{sample}-a{number}"
-        about: Record = {"run": "r", "group_id": "g", "sample_id": sample, "attempt_id": attempt}
+        about: Record = {"run": run, "group_id": "g", "sample_id": sample, "attempt_id": attempt}
         decided = ending in ("accepted", "rejected")
         if number:
             events.append({"event": "retried", "retry_of": f"{sample}-a{number - 1}"} | about)
-        events.append({"event": "dispatched", "session_id": attempt, "step": draw(st.integers(0, 3))} | about)
+        step, session = draw(st.integers(0, 3)), f"{run}-{attempt}"
+        events.append({"event": "dispatched", "session_id": session, "step": step} | about)
         if with_requests:
-            events += _requests(draw, attempt, ending)
+            events += _requests(draw, {"run": run, "attempt_id": attempt, "session_id": session}, ending)
         if ending != "open":
             events.append({"event": "completed" if decided else ending} | about)
         if decided:
             version, lag = draw(st.integers(3, 9)), draw(st.integers(0, 3))
-            events.append({"event": ending, "trained_version": version, "policy": version - lag} | about)
+            decision = {"event": ending, "trained_version": version, "policy": version - lag}
+            events.append(decision | {"step": step + draw(st.integers(0, 2))} | about)
     return events
 
 
-def _requests(draw: DrawFn, attempt: str, ending: str) -> list[Record]:
+def _requests(draw: DrawFn, attempt: Record, ending: str) -> list[Record]:
     """Return the events of an attempt's requests: all completed but the last, which ends as the attempt does."""
-    about: Record = {"run": "r", "level": "request", "attempt_id": attempt, "session_id": attempt}
+    about: Record = {"level": "request", **attempt}
     turns, events = draw(st.integers(1, 2)), list[Record]()
     for turn in range(turns):
-        named = about | {"x_request_id": f"{attempt}-t{turn}", "n": 1}
+        name = f"{attempt['session_id']}-t{turn}"
+        named = about | {"x_request_id": name, "n": draw(st.sampled_from([1, 1, 1, 2]))}
         events.append({"event": "dispatched"} | named)
         if turn < turns - 1 or ending not in ("canceled", "failed", "open"):
             prompt = draw(st.integers(1, 5000))
             usage = {"prompt_tokens": prompt, "cached_tokens": draw(st.integers(0, prompt)), "http_status": 200}
-            answer = {"response_id": f"chatcmpl-{attempt}-t{turn}", "output_tokens": draw(_counts)}
+            answer = {"response_id": f"chatcmpl-{name}", "output_tokens": draw(_counts)}
             events.append({"event": "completed"} | named | usage | answer)
         elif ending != "open":
             events.append({"event": ending} | named)
@@ -145,9 +153,10 @@ def captures(draw: DrawFn, *, max_samples: int = 4) -> dict[str, bytes]:
     """Return a strategy of small whole captures: file name → content, to be written into an empty directory.
 
     The trace is in one to three gzip shards of several members each. A probe and every completed request have
-    their rows, a canceled one may have one, all with what joins them. One step and one update frame the attempts.
+    their rows, but for those that asked for several choices; a canceled one may have one. All have what joins them.
+    One step and one update frame the attempts of one or two runs.
     """
-    history = _PROBE + draw(attempt_histories(max_samples=max_samples, requests=True))
+    history = _PROBE + draw(attempt_histories(max_samples=max_samples, requests=True, max_runs=2))
     rows = draw(st.permutations(list(_rows(draw, history))))
     if draw(st.booleans()):
         rows = [{"timestamp": 7, "event": row} for row in rows]
@@ -161,7 +170,7 @@ def captures(draw: DrawFn, *, max_samples: int = 4) -> dict[str, bytes]:
 def _rows(draw: DrawFn, history: Sequence[Record]) -> Iterable[Record]:
     sent: dict[str, float] = {}
     for event in history:
-        if event.get("level") != "request":
+        if event.get("level") != "request" or event.get("n", 1) > 1:
             continue
         name = event["x_request_id"]
         sent.setdefault(name, event["t"])

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from pytest_rlserve import joins, schema
 from pytest_rlserve.checks import run_check, run_checks
 from pytest_rlserve.errors import UsageError
+from pytest_rlserve.joins.reconciliation import PARTS, Part, reconcile
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics import Scope, window
 from pytest_rlserve.metrics.measuring import all_keys, measure
@@ -215,10 +216,10 @@ def expected(history: list[Record]) -> dict[str, dict[str, int]]:
     """The same counts from the events alone, without the ledger."""
     found = {}
     for level in ("attempt", "request"):
-        events: dict[str, set[str]] = {}
+        events: dict[tuple[str | None, str], set[str]] = {}
         for event in history:
             if event.get("level", "attempt") == level:
-                key = event["x_request_id"] if level == "request" else event["attempt_id"]
+                key = event.get("run"), event["x_request_id"] if level == "request" else event["attempt_id"]
                 events.setdefault(key, set()).add(event["event"])
         count = Counter(name for names in events.values() if "dispatched" in names for name in names)
         count["open"] = count["dispatched"] - count["completed"] - count["canceled"] - count["failed"]
@@ -232,7 +233,7 @@ def recorded(history: list[Record]) -> Capture:
     return opened({"attempts.jsonl": jsonl(history)})
 
 
-@given(attempt_histories())
+@given(attempt_histories(max_runs=3))
 def test_every_dispatch_ends_in_one_place(history: list[Record]) -> None:
     capture = recorded(history)
     assert tally(capture) == expected(history)
@@ -244,7 +245,7 @@ def test_every_dispatch_ends_in_one_place(history: list[Record]) -> None:
         assert not decided or counts["completed"] == decided + counts["pending"]
 
 
-@given(attempt_histories(), st.data())
+@given(attempt_histories(max_runs=2), st.data())
 def test_the_loss_of_one_event_changes_its_own_axis_only(history: list[Record], data: st.DataObject) -> None:
     lost = data.draw(st.sampled_from(history))
     rest = [event for event in history if event is not lost]
@@ -261,25 +262,126 @@ def test_the_loss_of_one_event_changes_its_own_axis_only(history: list[Record], 
         change["open"] = 1
     elif kind == "dispatched" and not gone & ENDS:
         change["open"] = -1
-    changed = {name: left[level][name] - whole[level][name] for name in AXES if name != "pending"}
-    assert {name: by for name, by in changed.items() if by} == change
+    if decided(whole[level]) and decided(left[level]):
+        change["pending"] = change["completed"] - change["accepted"] - change["rejected"]
+    else:  # with the last decision goes whatever could be said of pending ones
+        change["pending"] = left[level]["pending"] - whole[level]["pending"]
+    changed = {name: left[level][name] - whole[level][name] for name in AXES}
+    assert {name: by for name, by in changed.items() if by} == {name: by for name, by in change.items() if by}
     other = "request" if level == "attempt" else "attempt"
     assert left[other] == whole[other]
 
 
+def decided(counts: dict[str, int]) -> int:
+    return counts["accepted"] + counts["rejected"]
+
+
 def same_account(history: list[Record], lost: Record) -> set[str]:
     """What else is told of the attempt or request that an event speaks of, itself included."""
-    names = ("level", "attempt_id", "x_request_id") if lost.get("level") == "request" else ("level", "attempt_id")
+    names = ["run", "level", "attempt_id", *["x_request_id"] * (lost.get("level") == "request")]
     key = [lost.get(name) for name in names]
     return {event["event"] for event in history if [event.get(name) for name in names] == key}
 
 
-@given(attempt_histories(), st.data())
+@given(attempt_histories(max_runs=2), st.data())
 def test_the_loss_of_an_event_that_others_rest_on_is_told(history: list[Record], data: st.DataObject) -> None:
     lost = data.draw(st.sampled_from([event for event in history if event["event"] in ENDS | {"dispatched"}]))
     assume(same_account(history, lost) - {lost["event"]})
     rest = [event for event in history if event is not lost]
     assert run_check(recorded(rest), "attempts_reconcile").status == "fail"
+
+
+# Reconciliation: of the whole, and of each step, group and run.
+
+
+Line = dict[str, Any]
+
+
+def parts(capture: Capture, by: Part | None = None) -> dict[tuple[str, str | None], Line]:
+    """What each level comes to in each part, with names in an order of their own."""
+    found = {}
+    for one in reconcile(capture, by):
+        assert all(left == right for _, left, right in one.sums())
+        told = {kind: {why: sorted(ids) for why, ids in getattr(one, kind).items()} for kind in KINDS}
+        figures = {"rows": one.rows, "served": one.served, "trained": one.trained, "odd": sorted(one.unexplained)}
+        found[one.level, one.part] = asdict(one.counts) | told | figures
+    return found
+
+
+KINDS = ("residuals", "strays", "outside")
+
+
+def by_part(history: list[Record], by: Part) -> dict[tuple[str, str | None], Counter[str]]:
+    """Count the events of each part from the events alone."""
+    field = {"step": "step", "group": "group_id", "run": "run"}[by]
+    of = {(e["run"], e["attempt_id"]): e[field] for e in reversed(history) if e["event"] == "dispatched" and field in e}
+    found: dict[tuple[str, str | None], Counter[str]] = {}
+    for event in history:
+        key = event.get("level", "attempt"), str(of[event["run"], event["attempt_id"]])
+        found.setdefault(key, Counter())[event["event"]] += 1
+    return found
+
+
+@given(attempt_histories(max_runs=3), st.sampled_from(PARTS))
+def test_the_algebra_holds_in_each_step_group_and_run(history: list[Record], by: Part) -> None:
+    capture, wanted = recorded(history), by_part(history, by)
+    found = parts(capture, by)
+    for key, counts in wanted.items():
+        kinds = ["dispatched", "completed", "canceled", "failed", "retried"]
+        kinds += ["accepted", "rejected"] * (key[0] == "attempt" and found[key]["accepted"] is not None)
+        assert {kind: found[key][kind] for kind in kinds} == {kind: counts[kind] for kind in kinds}
+    trained = Counter(str(event["step"]) for event in history if event["event"] == "accepted")
+    if by == "step":
+        assert Counter({part: line["trained"] or 0 for (_, part), line in found.items() if line["trained"]}) == trained
+    assert set(found) >= set(wanted)
+
+
+def added(before: Line, after: Line) -> dict[str, int]:
+    """What became more or less, the residuals by their names."""
+    change = {}
+    for name, value in after.items():
+        if name in KINDS:
+            for why in {*before[name], *value}:
+                change[why] = len(value.get(why, ())) - len(before[name].get(why, ()))
+        else:
+            change[name] = (value or 0) - (before[name] or 0) if name != "odd" else len(value) - len(before[name])
+    return {name: by for name, by in change.items() if by}
+
+
+def trace_rows(files: dict[str, bytes]) -> tuple[dict[str, bytes], list[bytes]]:
+    """The other files, and the rows of the trace."""
+    rest = {name: content for name, content in files.items() if not name.startswith("request-trace")}
+    shards = [gzip.decompress(content) for name, content in files.items() if name not in rest]
+    return rest, [line for shard in shards for line in shard.splitlines(keepends=True)]
+
+
+@fewer
+@given(captures(), st.data())
+def test_the_loss_of_one_row_is_one_residual_and_nothing_else(files: dict[str, bytes], data: st.DataObject) -> None:
+    rest, rows = trace_rows(files)
+    lost = data.draw(st.integers(0, len(rows) - 1))
+    left = rows[:lost] + rows[lost + 1 :]
+    assume(left)
+    before = opened({**rest, "request-trace.jsonl": b"".join(rows)})
+    after = opened({**rest, "request-trace.jsonl": b"".join(left)})
+    (owner,) = (owner for row, owner in before.derive(joins.join).owners.items() if row == lost)
+    why = "lost row" if owner.outcome == "completed" else "early cancel"
+    for by in (None, *PARTS):
+        first, second = parts(before, by), parts(after, by)
+        assert first.keys() == second.keys()
+        changes = [change for key in first if (change := added(first[key], second[key]))]
+        assert changes == [{"rows": -1, "served": -1, why: 1}]
+
+
+@fewer
+@given(captures(), st.data())
+def test_a_row_that_comes_twice_is_one_duplicate_and_nothing_else(files: dict[str, bytes], data: st.DataObject) -> None:
+    rest, rows = trace_rows(files)
+    again = data.draw(st.sampled_from(rows))
+    before = parts(opened({**rest, "request-trace.jsonl": b"".join(rows)}))
+    after = parts(opened({**rest, "request-trace.jsonl": b"".join([*rows, again])}))
+    changes = [change for key in before if (change := added(before[key], after[key]))]
+    assert changes == [{"rows": 1, "duplicate": 1}]
 
 
 # Captures: nothing depends on the order of lines or the names and number of files.
@@ -297,6 +399,7 @@ def story(capture: Capture) -> dict[str, Any]:
         "counts": tally(capture),
         "owners": {names[row]: (owner.level, owner.name) for row, owner in joined.owners.items()},
         "shares": (joined.rows, joined.joined, joined.traceable, joined.traceable_served),
+        "parts": {by: parts(capture, by) for by in (None, *PARTS)},
         "residuals": {why: sorted(a.name for a in accounts) for why, accounts in joined.without_row.items()},
         "checks": {r.name: (r.status, r.noun == "files" or (r.observed, r.of)) for r in run_checks(capture)},
         "values": {key: one.value if one.value is None else pytest.approx(one.value) for key, one in measured.items()},
