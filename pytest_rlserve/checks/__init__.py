@@ -78,7 +78,8 @@ class CheckResult:
         if self.status == "pass":
             return f"{self.name} holds for {self.capture}: {share}"
         if self.status == "inconclusive":
-            return f"{self.name} cannot be told for {self.capture}: {self.why}"
+            seen = f" ({share})" if self.of and share not in str(self.why) else ""
+            return f"{self.name} cannot be told for {self.capture}: {self.why}{seen}"
         verb = "found broken evidence in" if self.status == "error" else "does not hold for"
         lines = [f"{self.name} {verb} {self.capture}: {share}"]
         shown = self.problems[:10]

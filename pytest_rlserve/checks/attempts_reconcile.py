@@ -10,7 +10,7 @@ from pytest_rlserve.joins import join
 from pytest_rlserve.joins.reconciliation import reconcile
 from pytest_rlserve.joins.repeats import served_again
 from pytest_rlserve.joins.residuals import STRAYS
-from pytest_rlserve.ledger import OUTCOMES, Account, ledger
+from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Account, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 _NAME = "attempts_reconcile"
+_TOLD = {"dispatched", *OUTCOMES, *DECISIONS}
 
 
 @check(question=2, kinds=("rollout",))
@@ -32,12 +33,15 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
     own = (*accounts.attempts, *accounts.requests)
     noun = "dispatched attempts and requests" if accounts.requests else "dispatched attempts"
     if not own and not accounts.findings:
-        why = "no source records attempts: write rlserve.attempt.v1 (pytest_rlserve.AttemptRecorder) beside the trace"
+        groups = (
+            "the sources tell of whole groups only" if capture.has("attempt_events") else "no source records attempts"
+        )
+        why = f"{groups}: write rlserve.attempt.v1 (pytest_rlserve.AttemptRecorder) beside the trace"
         return Outcome(observed=0, of=0, noun=noun, inconclusive=why)
     findings = list(accounts.findings)
     missing = [axis for axis in ("dispatched", *OUTCOMES) if axis not in accounts.covers]
     if missing:
-        formats = sorted({source.format for source in capture.sources if "requests" not in source.covers})
+        formats = sorted({one.format for one in capture.sources if _TOLD.intersection(one.covers)})
         untold = " or ".join(missing)
         why = f"{', '.join(formats)} cannot tell which attempts were {untold}; pytest_rlserve.AttemptRecorder can"
         return Outcome(observed=0, of=len(own), noun=noun, findings=findings, inconclusive=why)

@@ -51,6 +51,8 @@ def check(arguments: argparse.Namespace) -> int:
     names = arguments.only or [*default_checks(), *policy.also]
     good = True
     for capture in captures_of(arguments.captures, policy):
+        if not arguments.only:
+            print(_coverage(capture))
         for result in run_checks(capture, names=names, evidence=policy.evidence):
             good &= result.status in ("pass", "inconclusive")
             print(result.message())
@@ -58,6 +60,20 @@ def check(arguments: argparse.Namespace) -> int:
                 if finding.severity in ("warning", "note"):
                     print(f"  {finding.severity}: {finding}")
     return GOOD if good else BAD
+
+
+def _coverage(capture: Capture) -> str:
+    """Say what was read, what each source can tell, and what was observed for how many of how many."""
+    from dataclasses import asdict
+
+    from pytest_rlserve.gate.coverage import coverage
+    from pytest_rlserve.gate.report import sources
+    from pytest_rlserve.reports.escape import terminal_safe
+    from pytest_rlserve.reports.tables import evidence
+
+    lines = [asdict(line) for line in coverage(capture) if line.total]
+    report = {"captures": [{"name": capture.name, "sources": sources(capture), "coverage": lines}]}
+    return terminal_safe(capture.name) + "".join(f"\n  {terminal_safe(''.join(cell))}" for cell in evidence(report))
 
 
 def measure(arguments: argparse.Namespace) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlserve.fleet import fleet
 from pytest_rlserve.gate.breakdowns import breakdowns
+from pytest_rlserve.gate.coverage import coverage
 from pytest_rlserve.gate.items import items
 from pytest_rlserve.gate.judgement import WORST_FIRST
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import Counts, ledger
 from pytest_rlserve.metrics import measuring
-from pytest_rlserve.missed import served_by
 from pytest_rlserve.version import __version__
 
 if TYPE_CHECKING:
@@ -69,28 +68,34 @@ def build(
 
 
 def _capture(gate: Gate, capture: Capture, checks: list[dict[str, Any]], keys: Sequence[str]) -> dict[str, Any]:
-    findings = [finding.path for finding in capture.findings]
     return {
         "name": capture.name,
         "job": capture.manifest.job,
         "digest": capture.digest,
-        "sources": [
-            {
-                "path": source.path,
-                "format": source.format,
-                "rows": source.rows,
-                "whole": source.whole,
-                "findings": findings.count(source.path),
-            }
-            for source in capture.sources
-        ],
+        "sources": sources(capture),
         "not_read": [{"path": path, "why": why} for path, why in capture.not_read],
-        "coverage": _coverage(capture),
+        "coverage": [dataclasses.asdict(line) for line in coverage(capture)],
         "counts": counts(capture),
         "checks": [_check(record) for record in checks if record["capture"] == capture.name],
         "metrics": [_metric(gate, capture, key) for key in keys],
         "tables": breakdowns(capture, gate.policy.scope),
     }
+
+
+def sources(capture: Capture) -> list[dict[str, Any]]:
+    """Say of each file what it is, what it can tell, and how much was found wrong with it."""
+    findings = [finding.path for finding in capture.findings]
+    return [
+        {
+            "path": source.path,
+            "format": source.format,
+            "rows": source.rows,
+            "whole": source.whole,
+            "covers": list(source.covers),
+            "findings": findings.count(source.path),
+        }
+        for source in capture.sources
+    ]
 
 
 def _check(record: dict[str, Any]) -> dict[str, Any]:
@@ -130,40 +135,6 @@ _COUNT_NAMES = tuple(field.name for field in dataclasses.fields(Counts))
 
 def _counted(found: Counts | None) -> dict[str, Any] | None:
     return None if found is None else dataclasses.asdict(found)
-
-
-def _coverage(capture: Capture) -> list[dict[str, Any]]:
-    """Say what the sources can answer, and for how many of how many."""
-    accounts, joined = capture.derive(ledger), capture.derive(join)
-    rows = capture.scalars.num_rows
-    ended = [a for a in accounts.requests if a.outcome == "completed"]
-    served, known = capture.derive(served_by), capture.derive(fleet)
-    lines = [
-        ("which attempt was served", "rows", joined.joined, rows),
-        (
-            "was every completed request traced",
-            "traceable requests",
-            joined.traceable_served,
-            joined.traceable,
-        ),
-        ("how was latency made up", "rows", rows - capture.scalars["ttft_ms"].null_count, rows),
-        (
-            "what did the engine reuse",
-            "completed requests",
-            sum(a.get("cached_tokens") is not None for a in ended),
-            len(ended),
-        ),
-        (
-            "which weights did each worker have",
-            "workers that served",
-            sum(bool(known.versions(worker)) for worker in served),
-            len(served),
-        ),
-    ]
-    return [
-        {"question": question, "of": of, "observed": observed, "total": total}
-        for question, of, observed, total in lines
-    ]
 
 
 def _metric(gate: Gate, capture: Capture, key: str) -> dict[str, Any]:

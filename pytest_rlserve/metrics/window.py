@@ -101,10 +101,13 @@ def step_spans(capture: Capture) -> list[tuple[float, float]]:
 
 
 def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
+    accepted = [account for account in capture.derive(ledger).attempts if account.acceptance == "accepted"]
+    if accepted and all(account.decided_at is None for account in accepted):
+        raise NotMeasurable("no step records, and the source does not record when attempts were accepted")
     decided = sorted(
         account.decided_at
-        for account in capture.derive(ledger).attempts
-        if account.acceptance == "accepted" and account.decided_at is not None
+        for account in accepted
+        if account.decided_at is not None
         if not any(account.decided_at in one for one in capture.derive(restarts))
     )
     if len(decided) < 2:

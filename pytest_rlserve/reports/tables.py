@@ -97,10 +97,13 @@ def evidence(report: Row) -> Iterator[Cell]:
     """Name every source that was read and which questions it can answer for how much of the capture."""
     for capture in report.get("captures", ()):
         where = (Name(capture["name"]), ": ") if capture_column(report) else ()
-        for source in capture.get("sources", ()):
-            rows = "1 row" if source.get("rows") == 1 else f"{wording.count(source.get('rows'))} rows"
-            whole = "" if source.get("whole", True) else ", not whole"
-            yield (*where, "read ", Name(source["path"]), f": {rows} of {source['format']}{whole}")
+        for same in wording.alike(capture.get("sources", ())):
+            first, count = same[0], sum(source.get("rows") or 0 for source in same)
+            rows = "1 row" if count == 1 else f"{wording.count(count)} rows"
+            whole = "" if first.get("whole", True) else ", not whole"
+            more = f" and {len(same) - 1:,} more" if len(same) > 1 else ""
+            tells = f"; tells {', '.join(first['covers'])}" if first.get("covers") else ""
+            yield (*where, "read ", Name(first["path"]), more, f": {rows} of {first['format']}{whole}{tells}")
         for axis in capture.get("coverage", ()):
             share = f"{wording.count(axis.get('observed'))} of {wording.count(axis.get('total'))}"
             yield (*where, f"{axis['question']}: {share} {axis['of']}")

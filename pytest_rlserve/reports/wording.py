@@ -109,3 +109,12 @@ def direction(row: Row) -> str:
     if row["verdict"] == "unchanged" or not row.get("delta") or row.get("better") not in ("higher", "lower"):
         return ""
     return "better" if (row["delta"] > 0) == (row["better"] == "higher") else "worse"
+
+
+def alike(sources: Sequence[Row]) -> list[list[Row]]:
+    """Put together the files of one format that tell the same, such as the shards of a trace."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for source in sources:
+        key = source["format"], source.get("whole", True), tuple(source.get("covers") or ())
+        found.setdefault(key, []).append(source)
+    return list(found.values())
