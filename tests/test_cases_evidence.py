@@ -165,7 +165,8 @@ def test_case_16_equal_counts_are_no_join(case: Case) -> None:
     result = run_check(capture, "requests_are_joined")
     assert result.status == case.answer()["verdict"]
     assert (result.observed, result.of) == (expected["joined"], expected["trace_rows"])
-    assert "joined 0 of 4 rows" in (result.why or "")
+    assert "joined 0 of 4 rows, and equal counts are no join" in (result.why or "")
+    assert "0 of them carry an x-request-id or a session" in (result.why or "")
     assert "X-Dynamo-Session-ID" in (result.why or "")
     assert capture.derive(join).owners == {}
 

@@ -10,7 +10,7 @@ from pytest_rlserve.joins import join
 from pytest_rlserve.joins.reconciliation import reconcile
 from pytest_rlserve.joins.repeats import served_again
 from pytest_rlserve.joins.residuals import STRAYS
-from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Account, ledger
+from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Account, Ledger, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
         return Outcome(observed=0, of=len(own), noun=noun, findings=findings, inconclusive=why)
     for level, some in (("attempt", accounts.attempts), ("request", accounts.requests)):
         findings += _open(level, [account for account in some if account.outcome is None], len(some), evidence)
-    findings += [*_served_twice(capture), *_unaccounted(capture)]
+    findings += [*_served_twice(capture), *_unaccounted(capture), *_untold_retries(accounts)]
     ended = sum(account.outcome is not None for account in own)
     return Outcome(observed=ended, of=len(own), noun=noun, findings=findings)
 
@@ -87,6 +87,30 @@ def _unaccounted(capture: Capture) -> Iterator[Finding]:
     if rows:
         text = f"{_many(rows, 'row')} of an unrecorded request: {STRAYS['unrecorded request']}"
         yield Finding(message=text, severity="warning", check=_NAME, ids=tuple(rows), count=len(rows))
+
+
+def _untold_retries(accounts: Ledger) -> Iterator[Finding]:
+    """Warn of samples with more attempts than are told as retries: retries are counted, never guessed."""
+    if "retried" not in accounts.covers:
+        return
+    tried: dict[tuple[str | None, str | None, str], list[Account]] = {}
+    for account in accounts.attempts:
+        if account.get("sample_id") is not None:
+            tried.setdefault((account.run, account.get("group_id"), account.get("sample_id")), []).append(account)
+    untold = [some for some in tried.values() if len(some) - 1 > sum(account.retried for account in some)]
+    if untold:
+        ids = tuple(some[-1].attempt_id for some in untold)
+        text = f"{_many(ids, 'sample')} with an attempt beyond the first that no event calls a retry"
+        place = untold[0][-1]
+        yield Finding(
+            message=text,
+            severity="warning",
+            check=_NAME,
+            path=place.source,
+            line=place.line,
+            ids=ids,
+            count=len(ids),
+        )
 
 
 def _many(ids: Sequence[str], noun: str) -> str:

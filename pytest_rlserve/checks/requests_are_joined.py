@@ -35,7 +35,12 @@ def requests_are_joined(capture: Capture, evidence: Evidence) -> Outcome:
         return Outcome(observed=0, of=0, noun="rows", inconclusive=text)
     joined = capture.derive(join)
     if not joined.possible:
-        why = f"joined 0 of {rows:,} rows: rows and attempts share no id, whatever their counts{_send(capture)}"
+        keys = zip(capture.scalars["x_request_id"].to_pylist(), capture.scalars["session_id"].to_pylist(), strict=True)
+        named = sum(bool(one or other) for one, other in keys)
+        why = (
+            f"joined 0 of {rows:,} rows, and equal counts are no join: {named:,} of them carry an x-request-id or a "
+            f"session, none an id that the attempts know{_send(capture)}"
+        )
         return Outcome(observed=0, of=rows, noun="rows", inconclusive=why)
     findings = [
         *_orphans(capture, joined, evidence),

@@ -93,9 +93,11 @@ def measure(arguments: argparse.Namespace) -> int:
     print(tabulate(rows, ["metric", *(capture.name for capture in captures)], disable_numparse=True))
     for one in (one for row in measured for one in row if one.excluded and one.value is not None and arguments.metric):
         print(f"{one.name} of {one.capture} leaves out: {one.excluded}")
-    absent = [one for row in measured for one in row if one.value is None]
-    for one in absent:
-        print(f"{one.name} of {one.capture} is not observable: {one.why}")
+    absent: dict[tuple[str, str | None], list[str]] = {}
+    for one in (one for row in measured for one in row if one.value is None):
+        absent.setdefault((one.capture, one.why), []).append(one.name)
+    for (capture, why), names in absent.items():
+        print(f"{', '.join(names)} of {capture} {'is' if len(names) == 1 else 'are'} not observable: {why}")
     return BAD if arguments.metric and absent else GOOD
 
 

@@ -134,6 +134,8 @@ def skew(capture: Capture) -> Skew | None:
 
     Control records are taken to go by the clock of the attempts: both are the framework's.
     """
+    if not (capture.has("attempt_events") and capture.has("requests")):
+        return None
     found = [offset for some in capture.derive(pairs).values() for offset in offsets(some)]
     if not any(offset.skew for offset in found):
         return None

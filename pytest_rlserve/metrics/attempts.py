@@ -21,7 +21,8 @@ _ANY = "any policy version"
 def _counts(capture: Capture) -> Counts:
     counts = capture.derive(ledger).counts("attempt")
     if counts is None:
-        raise NotMeasurable("needs attempt records; the capture has only single requests")
+        instead = "single requests" if capture.derive(ledger).requests else "whole groups"
+        raise NotMeasurable(f"needs attempt records; the capture has only {instead}")
     return counts
 
 

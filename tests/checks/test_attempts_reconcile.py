@@ -115,3 +115,13 @@ def test_an_attempt_that_says_its_turns_is_held_to_them(folder: Path, turns: int
     rows = [request_end(f"r{number}", number, number + 0.5, session="s") for number in range(3)]
     found = judged(folder, completed("a", 0, 10, session_id="s", turns=turns), rows=rows)
     assert found.status == status
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_second_attempt_that_nobody_calls_a_retry_is_a_warning(folder: Path, told: bool) -> None:
+    events = [attempt("dispatched", "a", 0, sample_id="s"), attempt("failed", "a", 1)]
+    events += [attempt("retried", "b", 2, retry_of="a")] * told
+    events += [attempt("dispatched", "b", 2, sample_id="s"), attempt("completed", "b", 3)]
+    found = judged(folder, events)
+    assert found.status == "pass"
+    assert [(one.severity, one.ids) for one in found.findings] == ([] if told else [("warning", ("b",))])
