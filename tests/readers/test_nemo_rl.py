@@ -261,7 +261,7 @@ def test_the_policy_explains_names_to_every_command(
     assert "nemo_rl cannot tell which attempts were failed" in capsys.readouterr().out
     (tmp_path / "rlserve.toml").unlink()
     assert cli.main(asked) == 0
-    assert "no source records attempts" in capsys.readouterr().out
+    assert "the sources tell of whole groups only" in capsys.readouterr().out
 
 
 def test_names_that_the_policy_does_not_map_stay_counted_and_kept() -> None:
