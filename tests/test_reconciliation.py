@@ -14,9 +14,11 @@ from hand_made import Record, attempt, completed, opened, request, request_end, 
 from pytest_rlserve import assert_reconciled, cli
 from pytest_rlserve.checks import run_check
 from pytest_rlserve.errors import UsageError
+from pytest_rlserve.gate.report import counts
 from pytest_rlserve.joins.reconciliation import PARTS, Part, Reconciled, reconcile
 from pytest_rlserve.joins.residuals import OUTSIDE, RESIDUALS, STRAYS
 from pytest_rlserve.readers import open_capture
+from pytest_rlserve.reports.tables import leftovers
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -96,10 +98,10 @@ def test_steps_of_a_recorded_capture_are_counted_as_its_lines_say() -> None:
         step = str(first[line["attempt_id"], line.get("x_request_id")])
         wanted.setdefault((level, step), Counter())[line["event"]] += 1
     capture = open_capture(OWN / "killed_1")
-    for (level, step), counts in wanted.items():
+    for (level, step), events in wanted.items():
         found = of(capture, level, "step")[step].counts
         names = ["dispatched", *ENDS[:-1], "retried"]
-        assert {name: getattr(found, name) for name in names} == {name: counts[name] for name in names}
+        assert {name: getattr(found, name) for name in names} == {name: events[name] for name in names}
 
 
 # -- each residual by its name ------------------------------------------------------------------------------------
@@ -146,6 +148,19 @@ def test_contradictions_and_orphans_are_what_stays_unexplained(folder: Path) -> 
     capture = opened(folder, attempts=[*twice, attempt("completed", "never", 7)])
     assert of(capture, "attempt")[None].unexplained == ("a", "never")
     assert run_check(capture, "attempts_reconcile").status == "fail"
+
+
+def test_the_report_names_what_is_left_over_of_requests_and_of_rows(folder: Path) -> None:
+    events = [*completed("a", 0, 5), *sent("x"), *sent("y"), *sent("p", of="prime", purpose="prefix_prime")]
+    rows = [request_end(name) for name in ("x", "p", "theirs", "others")]
+    found = counts(opened(folder, attempts=events, rows=rows))
+    assert found["residuals"] == {
+        "lost row": {"count": 1, "ids": ["y"]},
+        "row: foreign row": {"count": 2, "ids": ["others", "theirs"]},
+        "priming or probe": {"count": 1, "ids": ["p"]},
+    }
+    shown = ["".join(cell) for cell in leftovers({"captures": [{"name": "c", "counts": found}]})]
+    assert shown == ["requests without a row: lost row (1)", "rows of no request of their own: foreign row (2)"]
 
 
 # -- parts --------------------------------------------------------------------------------------------------------

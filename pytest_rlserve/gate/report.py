@@ -10,6 +10,8 @@ from pytest_rlserve.gate.coverage import coverage
 from pytest_rlserve.gate.items import items
 from pytest_rlserve.gate.judgement import WORST_FIRST
 from pytest_rlserve.joins import join
+from pytest_rlserve.joins.reconciliation import reconcile
+from pytest_rlserve.joins.residuals import OF_ROWS
 from pytest_rlserve.ledger import Counts, ledger
 from pytest_rlserve.metrics import measuring
 from pytest_rlserve.version import __version__
@@ -116,7 +118,10 @@ def _check(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def counts(capture: Capture) -> dict[str, Any]:
-    """Count attempts and requests of a capture, with the named reasons of those that have no row."""
+    """Count attempts and requests of a capture, with a name and the ids for all that is left over.
+
+    Of the names, those of rows begin with "row: ", since some reasons are a request's and a row's alike.
+    """
     accounts, joined = capture.derive(ledger), capture.derive(join)
     requests = _counted(accounts.counts("request"))
     rows = {"rows": capture.scalars.num_rows, "joined": joined.joined}
@@ -124,10 +129,15 @@ def counts(capture: Capture) -> dict[str, Any]:
         "attempts": _counted(accounts.counts("attempt")),
         "requests": {**(requests or dict.fromkeys(_COUNT_NAMES)), **rows},
         "residuals": {
-            name: {"count": len(some), "ids": [account.name for account in some[:_MOST_IDS]]}
-            for name, some in sorted(joined.without_row.items())
+            name: {"count": len(ids), "ids": list(ids[:_MOST_IDS])}
+            for one in capture.derive(reconcile)
+            for name, ids in {**one.residuals, **_of_rows(one.strays), **one.outside}.items()
         },
     }
+
+
+def _of_rows(strays: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {f"{OF_ROWS}{name}": ids for name, ids in strays.items()}
 
 
 _COUNT_NAMES = tuple(field.name for field in dataclasses.fields(Counts))

@@ -94,7 +94,7 @@ def reconcile(capture: Capture, by: Part | None = None) -> list[Reconciled]:
                     rows=sum(map(len, mine.values())) if served else None,
                     served=sum(id(account) in joined.served for account in some) if served else None,
                     residuals=_told(residuals.get(key, {})),
-                    strays=_told(mine),
+                    strays=_told({why: sorted(ids) for why, ids in mine.items()}),
                     unexplained=tuple(wrong.get(key, ())),
                 )
             )

@@ -40,6 +40,8 @@ STRAYS = {
     "foreign row": "carries ids that no attempt knows: of another client or run, or of a request that was not recorded",
 }
 """Why a row is not the one row of one request, by name."""
+OF_ROWS = "row: "
+"""Put before these names where they stand beside those of requests."""
 
 OUTSIDE = {
     "priming or probe": "is marked by its purpose as one that belongs to no sample",

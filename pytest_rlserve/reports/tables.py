@@ -11,6 +11,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
+from pytest_rlserve.joins.residuals import OF_ROWS, OUTSIDE
 from pytest_rlserve.reports import wording
 
 if TYPE_CHECKING:
@@ -73,9 +74,12 @@ def leftovers(report: Row) -> Iterator[Cell]:
     for capture in report.get("captures", ()):
         where = (Name(capture["name"]), ": ") if capture_column(report) else ()
         rest = {name: some["count"] for name, some in capture.get("counts", {}).get("residuals", {}).items()}
-        if any(rest.values()):
-            parts = (part for name, count in rest.items() if count for part in (", ", Name(name), f" ({count:,})"))
-            yield (*where, "requests without a row: ", *tuple(parts)[1:])
+        rows = {name.removeprefix(OF_ROWS): count for name, count in rest.items() if name.startswith(OF_ROWS)}
+        requests = {name: count for name, count in rest.items() if not name.startswith(OF_ROWS) and name not in OUTSIDE}
+        for title, some in (("requests without a row: ", requests), ("rows of no request of their own: ", rows)):
+            if any(some.values()):
+                parts = (part for name, count in some.items() if count for part in (", ", Name(name), f" ({count:,})"))
+                yield (*where, title, *tuple(parts)[1:])
         if files := capture.get("not_read", ()):
             more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
             yield (*where, "not read: ", Name(files[0]["path"]), more, f" ({files[0]['why']})")
