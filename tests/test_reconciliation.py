@@ -241,6 +241,17 @@ def test_the_command_fails_on_what_is_lost_and_names_it(folder: Path, capsys: py
     assert "requests_are_joined does not hold for c: 1 of 2 traceable requests" in out
 
 
+def test_a_column_of_rows_is_told_from_the_one_of_requests(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        folder,
+        attempts=[*completed("a", 0, 5), *sent("x")],
+        rows=[request_end("x"), request_end("y", x_request_id=None)],
+    )
+    cli.main(["reconcile", str(folder), "--format", "markdown"])
+    headers = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| requests")]
+    assert "row: no session header" in headers[0]
+
+
 def test_the_command_reconciles_in_markdown_without_letting_an_id_out_of_its_cell(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,7 @@ def _table(level: str, some: Sequence[tuple[str, Reconciled]], by: Part | None, 
     joins = any(line.rows is not None for line in lines)
     trains = any(line.trained is not None for line in lines)
     headers = [f"{level}s of", *([by] if by else []), *_COUNTS[level], *["trained"] * trains]
-    headers += [*["rows", "with row"] * joins, *(name for _, name in left_over), "unexplained"]
+    headers += [*["rows", "with row"] * joins, *(_header(kind, name) for kind, name in left_over), "unexplained"]
     safe = code if style == "markdown" else terminal_safe
     rows = []
     for name, line in some:
@@ -69,6 +69,13 @@ def _table(level: str, some: Sequence[tuple[str, Reconciled]], by: Part | None, 
         return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=_align(by, headers))
     wrapped = [headers[0], *(header.replace(" ", "\n") for header in headers[1:])]
     return tabulate(rows, wrapped, tablefmt="simple", disable_numparse=True, colalign=_align(by, headers))
+
+
+def _header(kind: str, name: str) -> str:
+    """Tell a stray row from a request with the residual of the same name."""
+    from pytest_rlserve.joins.residuals import OF_ROWS, RESIDUALS
+
+    return f"{OF_ROWS}{name}" if kind == "strays" and name in RESIDUALS else name
 
 
 def _align(by: Part | None, headers: Sequence[str]) -> list[str]:
@@ -85,7 +92,8 @@ def _named(found: Sequence[tuple[str, Reconciled]], by: Part | None) -> Iterator
     for name, line in found:
         place = f"{name}, {by} {line.part}" if by and line.part else name
         unexplained = {"unexplained": line.unexplained} if line.unexplained else {}
-        told: dict[str, Any] = {**line.residuals, **line.strays, **line.outside, **unexplained}
+        strays = {_header("strays", why): ids for why, ids in line.strays.items()}
+        told: dict[str, Any] = {**line.residuals, **strays, **line.outside, **unexplained}
         for why, ids in told.items():
             more = f" +{len(ids) - _FEW:,} more" if len(ids) > _FEW else ""
             yield terminal_safe(f"{place}: {why} ({len(ids):,}): {', '.join(ids[:_FEW])}{more}")
