@@ -85,24 +85,27 @@ def _trained(joined: Joined, attempts: tuple[Account, ...], rows: list[dict[str,
     of_attempt: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
     for number, owner in joined.owners.items():
         of_attempt.setdefault(owner.attempt, []).append(rows[number])
+    lacking = {one.attempt for some in joined.without_row.values() for one in some if one.outcome == "completed"}
     compared, findings = 0, list[Finding]()
-    for account, trained in _shares(attempts):
+    for account, trained in _claims(attempts, own=joined.level == "request"):
         served = of_attempt.get(account.attempt, [])
         counted = _sum(served, "output_tokens") if served else None
-        if counted is None or _incomplete(account, len(served)):
+        if counted is None or account.attempt in lacking or _incomplete(account, len(served)):
             continue
         compared += 1
         if trained > counted:
-            text = f"{account.name}: trained on {trained:,} tokens, {counted:,} were served for it"
+            text = f"{account.name}: accepted with {trained:,} output tokens, {counted:,} were served for it"
             findings.append(_finding(text, served[0], account))
     return compared, findings
 
 
-def _shares(attempts: tuple[Account, ...]) -> Iterator[tuple[Account, int]]:
+def _claims(attempts: tuple[Account, ...], *, own: bool) -> Iterator[tuple[Account, int]]:
+    """Yield accepted attempts with the tokens they were trained on, else, of their `own` record, those they made."""
     for account in attempts:
         shares = dict(account.get("tokens_by_version") or ())
-        if account.acceptance == "accepted" and shares:
-            yield account, sum(shares.values())
+        claimed = sum(shares.values()) if shares else account.get("output_tokens") if own else None
+        if account.acceptance == "accepted" and claimed is not None:
+            yield account, claimed
 
 
 def _finding(message: str, row: dict[str, Any], account: Account) -> Finding:

@@ -97,7 +97,19 @@ def test_nobody_trains_on_more_tokens_than_were_served(tmp_path: Path) -> None:
     rows = [row("r1", output=10, x_request_id=None)]
     assert judged(tmp_path / "fewer", trained(v1=4, v2=5), rows).status == "pass"
     result = judged(tmp_path / "more", trained(v1=9, v2=5), rows)
-    assert [f.message for f in result.problems] == ["a: trained on 14 tokens, 10 were served for it"]
+    assert [f.message for f in result.problems] == ["a: accepted with 14 output tokens, 10 were served for it"]
+
+
+def test_an_accepted_attempt_has_no_more_output_than_its_requests_were_served(tmp_path: Path) -> None:
+    def made(tokens: int) -> list[Record]:
+        first, second, third = completed("a", 0, 5)
+        return [first, second | {"output_tokens": tokens}, third, *answered("x"), *answered("y")]
+
+    rows = [row("x", output=10), row("y", output=10)]
+    assert judged(tmp_path / "fewer", made(19), rows).status == "pass"
+    result = judged(tmp_path / "more", made(21), rows)
+    assert [f.message for f in result.problems] == ["a: accepted with 21 output tokens, 20 were served for it"]
+    assert judged(tmp_path / "lost", made(21), rows[:1]).status == "inconclusive"
 
 
 def test_many_mismatches_are_named_and_the_rest_is_counted(tmp_path: Path) -> None:
