@@ -68,16 +68,18 @@ def _in_parts(capture: Capture, by: Part, open_attempts: float) -> Iterator[str]
                 yield f"{one.level}s do not reconcile in {place} of {capture.name}: {text}, yet {whole:,} ≠ {total:,}"
 
 
-def assert_joined(capture: Capture, *, rows: float = 0.999, traceable: float = 0.999) -> None:
+def assert_joined(capture: Capture, *, rows: float = 0.999, traceable: float = 0.999, completed: float = 0.5) -> None:
     """Assert that served rows have an attempt, and completed requests a row.
 
     Args:
         capture: the capture to judge.
         rows: smallest share of rows that must have an attempt.
         traceable: smallest share of completed, traceable requests that must have a row.
+        completed: smallest share of all completed requests that must have a row, those that are never traced included.
     """
     __tracebackhide__ = True
-    _hold([run_check(capture, "requests_are_joined", Evidence(rows_joined=rows, traceable_served=traceable))])
+    evidence = Evidence(rows_joined=rows, traceable_served=traceable, completed_served=completed)
+    _hold([run_check(capture, "requests_are_joined", evidence)])
 
 
 def assert_kv_reuse(capture: Capture, *, floor: float | str) -> None:

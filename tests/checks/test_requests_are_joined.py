@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hand_made import Record, completed, jsonl, members, opened, request_end, write
 
+from pytest_rlserve import assert_joined
 from pytest_rlserve.checks import CheckResult, Evidence, run_check
 from pytest_rlserve.readers import open_capture
 
@@ -114,6 +115,10 @@ def test_the_policy_says_how_much_of_what_completed_the_rows_must_show(
     if status == "fail":
         assert "3 of 4 completed attempts have no serving row: n>1 (3)" in found.message()
         assert "(25.0 % have a row, 26.0 % needed)" in found.message()
+        capture = open_capture(folder)
+        assert_joined(capture, completed=0.25)
+        with pytest.raises(AssertionError, match="have no serving row"):
+            assert_joined(capture)
 
 
 VERL = {"input": "p", "output": "o", "gts": None, "score": 1.0, "step": 3}
