@@ -39,7 +39,9 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
     if end <= start:
         raise NotMeasurable("the window has no length")
     excluded = _merged([(one.start, one.end) for one in capture.derive(restarts)], start, end)
-    shut = _merged([(a, _opened(capture, a, b)) for a, b in shut_spans(capture)], start, end)
+    closings = [(a, _opened(capture, a, b)) for a, b in shut_spans(capture)]
+    _require_openings(capture, closings)
+    shut = _merged(closings, start, end)
     found = Window(
         start=start,
         end=end,
@@ -141,6 +143,23 @@ def _opened(capture: Capture, shut: float, opened: float) -> float:
     """Return when a gate opened again: a process that took over after a restart had not shut it."""
     later = (one.end for one in capture.derive(restarts) if one.end > shut)
     return min(later, default=opened) if math.isinf(opened) else opened
+
+
+def _require_openings(capture: Capture, closings: list[tuple[float, float]]) -> None:
+    """Refuse a gate that no record opens again although attempts were let in after it: the record was lost.
+
+    Taken at its word, it would shorten the window by all the time that was worked in, and a loss would read as a gain.
+    """
+    since = min((shut for shut, opened in closings if math.isinf(opened)), default=math.inf)
+    let_in = sum(
+        account.outcome == "completed" and account.dispatched_at is not None and account.dispatched_at > since
+        for account in capture.derive(ledger).attempts
+    )
+    if let_in:
+        raise NotMeasurable(
+            f"no record opens the update gate again that was shut at {since:.3f}, "
+            f"yet {let_in:,} attempts were dispatched after it and completed"
+        )
 
 
 def _undone(capture: Capture, seconds: float) -> str:

@@ -153,6 +153,15 @@ def test_a_gate_that_never_opens_again_is_shut_to_the_end(folder: Path) -> None:
     assert "4.00 s in which the update gate was shut" in measured.excluded
 
 
+def test_a_lost_opening_does_not_shorten_the_window(folder: Path) -> None:
+    """Attempts were let in after the gate was shut, so it did open: its record is lost, and the rate with it."""
+    late = [event for n in range(10) for event in completed(f"late-{n}", 7, 9)]
+    capture = opened(folder, control=[*step(0, 0, 10), *gate(6, None)], attempts=[*attempts(40, 5), *late])
+    measured = measure(capture, "accepted_trajectory_throughput")
+    assert measured.value is None
+    assert "10 attempts were dispatched after it and completed" in str(measured.why)
+
+
 def test_a_gate_shut_all_the_time_leaves_nothing_to_observe(folder: Path) -> None:
     measured = measure(recorded(folder, *step(0, 0, 10), *gate(-1, 20)), "accepted_trajectory_throughput")
     assert measured.value is None
