@@ -76,7 +76,7 @@ def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Ca
     """Take the change of the accepted-trajectory rate apart; None where a factor is not known on both sides."""
     factors = []
     for name, (key, sign) in _FACTORS.items():
-        before, after = _logs(baseline.values(key)), _logs(_measured(captures, key, scope))
+        before, after = map(_logs, _sides(baseline, captures, key, scope))
         if before is None or after is None:
             return None
         factors.append(Cause(name, math.expm1(after - before), sign * (after - before)))
@@ -86,6 +86,15 @@ def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Ca
     grown = largest is not None and largest.change > 0
     place = place_of(baseline, captures, largest.name, scope) if largest and grown else ""
     return Causes(tuple(factors), tuple(stages), f", most {place}" if place else "")
+
+
+def _sides(
+    baseline: Baseline, captures: Sequence[Capture], key: str, scope: Scope
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return job → values on both sides, of the baseline's jobs those that the comparison itself looks at."""
+    before, after = baseline.values(key), _measured(captures, key, scope)
+    inside = bool(after) and set(after) <= set(before)
+    return {job: values for job, values in before.items() if job in after or not inside}, after
 
 
 def _measured(captures: Sequence[Capture], key: str, scope: Scope) -> dict[str, list[float]]:
@@ -113,11 +122,11 @@ def _stages(baseline: Baseline, captures: Sequence[Capture], scope: Scope, resid
     """Split the change of residence by stage; the parts add up to the change in seconds."""
     moved: dict[str, float] = {}
     for name in STAGES:
-        before, after = baseline.values(f"residence_{name}"), _measured(captures, f"residence_{name}", scope)
+        before, after = _sides(baseline, captures, f"residence_{name}", scope)
         if not before or not after:
             return []
         moved[name] = _mean(map(_mean, after.values())) - _mean(map(_mean, before.values()))
-    whole = _mean(map(_mean, baseline.values("attempt_residence").values()))
+    whole = _mean(map(_mean, _sides(baseline, captures, "attempt_residence", scope)[0].values()))
     total = math.fsum(moved.values())
     return [
         Cause(name, seconds / whole, residence.contribution * seconds / total if total else 0.0)

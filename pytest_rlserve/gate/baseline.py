@@ -61,17 +61,22 @@ class Baseline:
     def pairs(
         self, key: str, captures: Sequence[Capture], values: Sequence[float]
     ) -> dict[str, tuple[list[float], list[float]]]:
-        """Return pair → values of the baseline's and the current runs, if every capture has its partner here."""
-        stored: dict[str, list[float]] = {}
-        for run in self.runs:
-            if run.get("pair") and key in run["measurements"]:
-                stored.setdefault(run["pair"], []).append(run["measurements"][key]["value"])
+        """Return pair → values of the baseline's and the current runs, if every capture has its partner here.
+
+        Partners were made in turn on one machine: a run of another job is none, whatever it calls its pair.
+        """
         found: dict[str, tuple[list[float], list[float]]] = {}
         for capture, value in zip(captures, values, strict=True):
-            pair = capture.manifest.pair
-            if pair is None or pair not in stored:
+            pair, job = capture.manifest.pair, capture.manifest.job
+            partners = [
+                run["measurements"][key]["value"]
+                for run in self.runs
+                if pair is not None and run.get("pair") == pair and key in run["measurements"]
+                if job is None or run["job"] == job or run["job"].startswith("unnamed/")
+            ]
+            if pair is None or not partners:
                 return {}
-            found.setdefault(pair, (stored[pair], []))[1].append(value)
+            found.setdefault(f"{job}/{pair}", (partners, []))[1].append(value)
         return found
 
     def anchor(self, key: str) -> dict[str, list[float]]:

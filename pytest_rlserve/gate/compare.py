@@ -45,7 +45,7 @@ class Comparison:
     causes: Causes | None = None
     """The change taken apart, for the primary metric."""
     baseline: tuple[tuple[str, float], ...] = ()
-    """(job, value) of every baseline run."""
+    """(job, value) of every baseline run that is compared: inside a job, only its own."""
     current: tuple[tuple[str, float], ...] = ()
 
     def record(self) -> dict[str, Any]:
@@ -155,7 +155,9 @@ def _estimated(known: Comparison, captures: Sequence[Capture], baseline: Baselin
     linear = is_linear(known.unit)
     current = by_job(known.current)
     stored = by_job(known.baseline)
-    values = [value for _, value in (*known.baseline, *known.current)]
+    if set(current) <= set(stored):  # the runs that are compared are the ones to show
+        known = replace(known, baseline=tuple(one for one in known.baseline if one[0] in current))
+    values = [value for side in (stored, current) for some in side.values() for value in some]
     if known.unit == "count" or (not linear and min(values) <= 0):
         before, after = (_mean([_mean(v) or 0.0 for v in side.values()]) or 0.0 for side in (stored, current))
         return Prepared(comparison=known, zero=decide_with_zero(before, after, first.better))

@@ -1,0 +1,54 @@
+"""What is compared with what, and that the message, the factors and the verdict speak of the same runs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gate.series import Series
+    from pytest_rlserve.capture import Capture
+
+    Measured = Callable[..., Capture]
+
+RATE = "accepted_trajectory_throughput"
+
+
+def test_inside_a_job_the_factors_add_up_to_the_change_shown(series: Series, measured: Measured) -> None:
+    """Another job of the baseline ran half as fast again: it has no part in the comparison, nor in why."""
+    slow, quick = [measured(rate, job="a") for rate in (10.0, 10.1)], measured(15.0, job="b")
+    assert series.take(*slow, quick).written
+    found = series.gate(measured(9.0, job="a")).comparison(RATE, 0.05)
+    assert found.result is not None and found.result.delta is not None and found.causes is not None
+    whole = math.fsum(factor.contribution for factor in found.causes.factors)
+    assert whole == pytest.approx(math.log1p(found.result.delta), abs=1e-6)
+
+
+def test_inside_a_job_only_its_runs_are_shown(series: Series, measured: Measured) -> None:
+    series.take(measured(10.0, job="a"), measured(10.1, job="a"), measured(15.0, job="b"))
+    found = series.gate(measured(9.0, job="a")).comparison(RATE, 0.05)
+    assert "(2 runs of 1 job, 10.00 trajectories/s … 10.10 trajectories/s)" in found.message
+
+
+def test_a_pair_of_another_job_is_no_partner(series: Series, measured: Measured) -> None:
+    """Pairs are numbered anew in every job; made on two machines, they would call the machines a change."""
+    names = ["p1", "p2", "p3"]
+    assert series.take(*(measured(10.0, job="a", pair=pair) for pair in names)).written
+    other = series.gate(*(measured(8.9, job="b", pair=pair) for pair in names)).comparison(RATE, 0.05)
+    assert other.result is not None and other.result.noise is not None
+    assert (other.verdict, other.result.noise.origin) == ("inconclusive", "assumed")
+    same = series.gate(*(measured(8.9, job="a", pair=pair) for pair in names)).comparison(RATE, 0.05)
+    assert same.result is not None and same.result.noise is not None
+    assert (same.verdict, same.result.noise.origin) == ("regressed", "pairs")
+
+
+def test_pairs_without_a_job_find_each_other_by_name(series: Series, measured: Measured) -> None:
+    names = ["p1", "p2", "p3"]
+    assert series.take(*(measured(10.0, job=None, pair=pair) for pair in names)).written
+    found = series.gate(*(measured(8.9, job=None, pair=pair) for pair in names)).comparison(RATE, 0.05)
+    assert found.result is not None and found.result.noise is not None
+    assert found.result.noise.origin == "pairs"
