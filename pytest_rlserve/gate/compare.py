@@ -9,6 +9,7 @@ from pytest_rlserve.gate import statistics, wording
 from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero
 from pytest_rlserve.gate.doubts import across_versions, doubts, not_improved
 from pytest_rlserve.gate.identity import job_names, not_comparable
+from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.metrics import measuring
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def _estimated(known: Comparison, captures: Sequence[Capture], baseline: Baselin
         known = replace(known, baseline=tuple(one for one in known.baseline if one[0] in current))
     values = [value for side in (stored, current) for some in side.values() for value in some]
     if known.unit == "count" or (not linear and min(values) <= 0):
+        current = {job: [rounded(value) for value in values] for job, values in current.items()}  # as it is stored
         before, after = (_mean([_mean(v) or 0.0 for v in side.values()]) or 0.0 for side in (stored, current))
         return Prepared(comparison=known, zero=decide_with_zero(before, after, first.better))
     pairs = baseline.pairs(known.metric, captures, [value for _, value in known.current])

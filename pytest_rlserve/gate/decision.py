@@ -69,7 +69,8 @@ def decide(
         level: error at which a harm counts as sure, where several metrics share `alpha` (see `holm`).
     """
     matters = to_harm(allowed, better, linear=linear)
-    low = found.harm - found.bound(alpha if level is None else level)
+    own = alpha if level is None else level
+    low = found.harm - found.bound(own)
     high = found.harm + found.bound(alpha)
     single = found.noise.origin == "assumed" and found.jobs[1] == 1
     enough = to_harm(max(SINGLE_JOB, 3 * allowed), better, linear=linear) if single else matters
@@ -79,8 +80,9 @@ def decide(
         verdict = "improved"
     else:
         verdict = "unchanged" if high < matters else "inconclusive"
-    needed = _needed(found, matters, alpha) if verdict == "inconclusive" else 0
-    reach = (quantile(1 - (level or alpha), found.noise.df) + quantile(POWER, found.noise.df)) * found.error
+    suspect = verdict == "inconclusive" and found.harm >= matters
+    needed = _needed(found, matters, own if suspect else alpha) if verdict == "inconclusive" else 0
+    reach = max(found.bound(own), enough if single else 0.0) + quantile(POWER, found.noise.df) * found.error
     return Result(
         verdict=verdict,
         baseline=found.baseline,
@@ -92,12 +94,12 @@ def decide(
         needed=needed,
         to_decide=_to_decide(found, needed) if verdict == "inconclusive" else None,
         single_job=single,
-        suspect=verdict == "inconclusive" and found.harm >= matters,
+        suspect=suspect,
     )
 
 
 def _needed(found: Estimate, matters: float, alpha: float) -> int | None:
-    """Return how many current jobs would decide, if the harm stays what it is."""
+    """Return how many current jobs would decide at that error, if the harm stays what it is."""
     gap = found.harm if found.harm >= matters else matters - found.harm
     before, after = found.counted
     share = math.sqrt(1 / before + 1 / after)

@@ -87,7 +87,8 @@ def update(
             f'baseline {path.name} left as it is: give --rl-baseline-reason="…", since {which} did not stay unchanged'
         )
         return Update(written=False, summary=text)
-    changes = tuple(change_of(key, c, reason or "") for key, c in sorted(moved.items()))
+    accepted = {key: c for key, c in comparisons.items() if key in moved or key in undecided}
+    changes = tuple(change_of(key, c, reason or "") for key, c in sorted(accepted.items()))
     if moved and not known(document, runs):
         document["factors"] = dict(captures[0].manifest.factors)
         open_level(document, moved, runs, reason or "")

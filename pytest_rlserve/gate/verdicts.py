@@ -189,7 +189,14 @@ class Gate:
         comparison = self.comparison(key, allowed)
         verdict = self._consequence(comparison)
         causes = comparison.causes.rows() if comparison.causes else []
-        found = self._waivable("metrics", comparison.metric, verdict, comparison.message, [comparison.record()])
+        found = self._waivable(
+            "metrics",
+            comparison.metric,
+            verdict,
+            comparison.message,
+            [comparison.record()],
+            waivable=comparison.verdict != "no_baseline",
+        )
         return dataclasses.replace(found, causes=tuple(causes))
 
     def comparison(self, key: str, allowed: float) -> Comparison:
@@ -235,10 +242,12 @@ class Gate:
         verdict: Verdict,
         message: str,
         records: list[dict[str, Any]],
+        *,
+        waivable: bool = True,
     ) -> Judgement:
         field_name = "status" if kind == "limits" else "verdict"
         waiver = self.policy.waiver(key)
-        if waiver is not None and verdict in ("regressed", "failed"):
+        if waiver is not None and waivable and verdict in ("regressed", "failed"):
             verdict, message = "waived", f"{waiver}\n{message}"
             records = [{**r, field_name: "waived"} if r[field_name] in ("regressed", "failed") else r for r in records]
         return Judgement(kind=kind, name=key, verdict=verdict, message=message, records=tuple(records))

@@ -175,6 +175,27 @@ def test_the_jobs_still_needed_are_the_first_count_that_decides(harm: float, err
     assert (result.needed, result.to_decide) == (enough, f"{enough} current jobs, if the change stays what it is")
 
 
+def test_the_jobs_still_needed_are_those_that_its_own_stricter_level_needs() -> None:
+    """One of seven beside the primary: sure at 0.05 long before it is at its share of it."""
+    level, sd = 0.05 * 0.2 / 7, 0.05 / math.sqrt(1 / 5 + 1 / 3)
+    counts = [
+        count
+        for count in range(4, 50)
+        if verdict(found(0.16, sd * math.sqrt(1 / 5 + 1 / count), jobs=(5, count)), level=level).verdict == "regressed"
+    ]
+    result = verdict(found(0.16, 0.05), level=level)
+    assert (result.verdict, result.suspect) == ("inconclusive", True)
+    assert result.needed == counts[0]
+
+
+def test_one_job_under_an_assumed_noise_could_have_seen_no_less_than_it_may_prove() -> None:
+    """A change of 14 % is then never called a regression, so that nobody may be told that it would have been."""
+    error = 0.03 * math.sqrt(2)
+    result = verdict(found(0.15, error, df=4.0, jobs=(1, 1), origin="assumed"))
+    assert (result.verdict, result.single_job) == ("inconclusive", True)
+    assert result.detectable == pytest.approx(1 - math.exp(math.log(0.85) - T80[4] * error), abs=2e-4)
+
+
 def test_where_no_number_of_current_jobs_decides_the_baseline_must_grow() -> None:
     result = verdict(found(0.0500, 0.05))
     assert (result.needed, result.to_decide) == (None, "more baseline jobs, or a calmer machine")

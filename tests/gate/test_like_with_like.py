@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_rlserve.gate.compare import Comparison, _estimated
+from pytest_rlserve.gate.rounding import rounded
+from pytest_rlserve.metrics import Measurement
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -44,6 +48,26 @@ def test_a_pair_of_another_job_is_no_partner(series: Series, measured: Measured)
     same = series.gate(*(measured(8.9, job="a", pair=pair) for pair in names)).comparison(RATE, 0.05)
     assert same.result is not None and same.result.noise is not None
     assert (same.verdict, same.result.noise.origin) == ("regressed", "pairs")
+
+
+def test_runs_are_no_worse_than_themselves_where_a_ratio_does_not_exist() -> None:
+    """Stored with nine digits, and one of them 0: what is left of the others must not read as a regression."""
+    key = "queue_depth.mean"
+    digits = math.pi / 1e3
+    before = {job: [rounded(value)] for job, value in (("a", 0.0), ("b", digits), ("c", digits))}
+    known = Comparison(
+        metric=key,
+        verdict="inconclusive",
+        unit="requests",
+        better="lower",
+        allowed=0.05,
+        message="",
+        baseline=tuple((job, value) for job, (value,) in before.items()),
+        current=(("a", 0.0), ("b", digits), ("c", digits)),
+    )
+    found = _estimated(known, [], None, Measurement(name=key, capture="c", unit="requests", better="lower", n=1, value=0.0))
+    assert found.zero is not None
+    assert found.zero.verdict == "unchanged"
 
 
 def test_pairs_without_a_job_find_each_other_by_name(series: Series, measured: Measured) -> None:

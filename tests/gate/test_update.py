@@ -164,6 +164,15 @@ def test_an_inconclusive_run_with_a_reason_joins_the_level_there_is(started: Ser
     assert started.levels == [["run-1", "run-2", "run-3", "run-4"]]
 
 
+def test_an_inconclusive_loss_that_is_accepted_is_said(series: Series, measured: Measured) -> None:
+    """It becomes part of what later runs are compared with, so that a review has to see it, with the reason."""
+    series.take(measured(10.0, job="a"))
+    done = series.take(measured(9.0, job="b"), reason="another driver")
+    assert done.written
+    told = [(c["metric"], round(c["delta"], 2), c["reason"]) for c in done.changes]
+    assert (RATE, -0.1, "another driver") in told
+
+
 def test_accepting_the_same_run_twice_opens_one_level(started: Series, measured: Measured) -> None:
     run = measured(8.0, job="d")
     started.take(run, reason="r")
