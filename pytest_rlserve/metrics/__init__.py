@@ -100,6 +100,8 @@ class Metric:
     """Reported statistics, the first being the one meant by the bare name; empty for a single value."""
     fleet: bool
     """Whether it depends on how many workers served, so that other numbers of workers cannot be compared."""
+    budgets: tuple[str, ...]
+    """Latency metrics whose budgets decide what is counted, so that other budgets cannot be compared."""
     doc: str
     func: MetricFunction
 
@@ -121,10 +123,11 @@ class Metric:
         if self.fleet and workers:
             phase += f", {workers} workers"
         phase += f", by {by}" if by else ""
+        told = ", ".join(f"{name} <= {scope.budgets[name]:g} s" for name in self.budgets if name in scope.budgets)
         parts = {
             "unit": self.unit,
             "better": self.better,
-            "numerator": self.numerator,
+            "numerator": f"{self.numerator}: {told}" if told else self.numerator,
             "denominator": self.denominator,
             "freshness": self.freshness.format(fresh=scope.fresh, kind=scope.freshness),
             "phase": phase,
@@ -173,6 +176,7 @@ def metric(
     phase: str,
     statistics: tuple[str, ...] = (),
     fleet: bool = False,
+    budgets: tuple[str, ...] = (),
 ) -> Callable[[MetricFunction], MetricFunction]:
     """Register the decorated function as the metric of its name.
 
@@ -187,6 +191,7 @@ def metric(
         phase: the time it is taken over.
         statistics: for a function that returns one value per request: what is reported, main one first.
         fleet: whether the number of workers that served is part of the definition.
+        budgets: latency metrics whose budgets are part of the definition.
     """
 
     def register(func: MetricFunction) -> MetricFunction:
@@ -201,6 +206,7 @@ def metric(
             phase=phase,
             statistics=statistics,
             fleet=fleet,
+            budgets=budgets,
             doc=inspect.getdoc(func) or "",
             func=func,
         )

@@ -199,6 +199,7 @@ def serving_share(capture: Capture, scope: Scope) -> Value:
     denominator="dispatched requests; rows where the framework recorded none",
     freshness=_ANY,
     phase=_ALL,
+    budgets=tuple(_COLUMNS),
 )
 def served_within_budget_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of dispatched requests that completed within the policy's budgets, so that timeouts count against it."""
@@ -215,6 +216,7 @@ def served_within_budget_fraction(capture: Capture, scope: Scope) -> Value:
     denominator="seconds from the first receipt to the last end of a request",
     freshness=_ANY,
     phase=_ALL,
+    budgets=tuple(_COLUMNS),
 )
 def request_goodput(capture: Capture, scope: Scope) -> Value:
     """Requests served within the policy's budgets per second: the primary metric of replays."""

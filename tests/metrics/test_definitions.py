@@ -100,3 +100,14 @@ def test_all_keys_are_canonical_sorted_and_distinct() -> None:
     assert [canonical(key) for key in keys] == keys
     assert len(set(keys)) == len(keys)
     assert [key.partition(".")[0] for key in keys] == sorted(key.partition(".")[0] for key in keys)
+
+
+@pytest.mark.parametrize("name", ["request_goodput", "served_within_budget_fraction"])
+def test_another_budget_is_another_metric(name: str) -> None:
+    """With a budget a hundred times as wide, everything is served in time: that is no gain."""
+    found = METRICS[name]
+    tight, wide = (found.definition(Scope(budgets={"ttft": limit})) for limit in (0.1, 10.0))
+    assert tight["digest"] != wide["digest"]
+    assert tight["numerator"].endswith("budget of the policy: ttft <= 0.1 s")
+    other = found.definition(Scope(budgets={"ttft": 0.1, "update_downtime": 3.0}))
+    assert other["digest"] == tight["digest"]
