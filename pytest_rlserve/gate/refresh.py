@@ -49,9 +49,11 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None, also: Mapping[st
             if result.status in ("error", "fail"):
                 text = f"baseline {path.name} left as it is: {name} does not hold for {result.capture}"
                 return Refreshed(written=False, refused=True, summary=text)
+    strictest = {**(also or {}), **gate.policy.gated}
+    strictest |= {key: min(allowed, strictest[key]) for key, allowed in (also or {}).items()}
     comparisons = {
         key: gate.comparison(key, allowed)
-        for key, allowed in {**(also or {}), **gate.policy.gated}.items()
+        for key, allowed in strictest.items()
         if only is None or key in only
     }
     for key, comparison in comparisons.items():

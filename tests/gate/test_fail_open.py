@@ -348,3 +348,38 @@ def test_an_update_does_not_swallow_what_a_test_of_ones_own_calls_regressed(
     assert result.ret == FAILED
     assert "ttft.p50 regressed by 60.0 %" in printed(result)
     assert three_runs.read_bytes() == before
+
+
+@pytest.mark.parametrize("names", ["az", "za"])
+def test_an_update_does_not_swallow_what_the_stricter_of_two_tests_calls_regressed(
+    run: Run,
+    pytester: pytest.Pytester,
+    capture: Write,
+    three_runs: Path,
+    names: str,
+) -> None:
+    """Whichever comes last: the next run would be compared with the loss, and be green."""
+    strict, lax = names
+    pytester.makepyfile(
+        f"def test_{strict}(rl_baseline): rl_baseline.check('ttft.p50', regression='10%')\n"
+        f"def test_{lax}(rl_baseline): rl_baseline.check('ttft.p50', regression='95%')"
+    )
+    capture("late", rate=10.0, ttft_ms=80.0)
+    before = three_runs.read_bytes()
+    result = run("--rl-trace=late", "--rl-baseline-update")
+    assert result.ret == FAILED
+    assert three_runs.read_bytes() == before
+
+
+def test_an_update_does_not_swallow_what_a_test_calls_regressed_that_is_stricter_than_the_policy(
+    run: Run,
+    pytester: pytest.Pytester,
+    capture: Write,
+    three_runs: Path,
+) -> None:
+    (pytester.path / "rlserve.toml").write_text('series = "s"\n[metrics."ttft.p50"]\nregression = "90%"\n')
+    pytester.makepyfile("def test_mine(rl_baseline): rl_baseline.check('ttft.p50', regression='10%')")
+    capture("late", rate=10.0, ttft_ms=80.0)
+    before = three_runs.read_bytes()
+    assert run("--rl-trace=late", "--rl-baseline-update").ret == FAILED
+    assert three_runs.read_bytes() == before
