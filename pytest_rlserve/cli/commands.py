@@ -115,6 +115,7 @@ def compare(arguments: argparse.Namespace) -> int:
         folder=Path(arguments.baseline),
         series=arguments.series,
     )
+    gate.require_use()
     report = build(gate, [_judged(gate, kind, name) for kind, name in items(gate.policy)])
     print(render(report, arguments.format))
     return GOOD if report["verdict"] in ("pass", "inconclusive") else BAD

@@ -63,16 +63,16 @@ class Gate:
     def require_use(self) -> None:
         """Raise `UsageError` where these captures cannot be judged together under this policy."""
         self.series_name()
-        seen: dict[str, str] = {}
+        seen: dict[str, Capture] = {}
         for capture in self.captures:
             if capture.manifest.kind != self.policy.kind:
                 raise UsageError(
                     f"{capture.name} is a {capture.manifest.kind}, the policy is for a {self.policy.kind}: "
                     f'set kind = "{capture.manifest.kind}" in the policy'
                 )
-            twin = seen.setdefault(capture.digest, capture.name)
-            if twin != capture.name:
-                raise UsageError(f"{twin} and {capture.name} hold the same files: a run counts once, give it once")
+            twin = seen.setdefault(capture.digest, capture)
+            if twin is not capture:
+                raise UsageError(f"{twin.name} and {capture.name} hold the same files: a run counts once, give it once")
 
     def baseline_path(self) -> Path:
         """Return the file that holds the series' baseline.
