@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve import units
 from pytest_rlserve.gate.identity import job_names
 from pytest_rlserve.gate.place import place_of
+from pytest_rlserve.gate.statistics import compared_inside
 from pytest_rlserve.metrics import measuring
 from pytest_rlserve.metrics.residence import STAGES
 
@@ -93,7 +94,7 @@ def _sides(
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Return job → values on both sides, of the baseline's jobs those that the comparison itself looks at."""
     before, after = baseline.values(key), _measured(captures, key, scope)
-    inside = bool(after) and set(after) <= set(before)
+    inside = bool(after) and compared_inside(before, after, baseline.carried(key))
     return {job: values for job, values in before.items() if job in after or not inside}, after
 
 

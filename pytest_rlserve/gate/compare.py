@@ -156,13 +156,13 @@ def _estimated(known: Comparison, captures: Sequence[Capture], baseline: Baselin
     linear = is_linear(known.unit)
     current = by_job(known.current)
     stored = by_job(known.baseline)
-    if set(current) <= set(stored):  # the runs that are compared are the ones to show
-        known = replace(known, baseline=tuple(one for one in known.baseline if one[0] in current))
     values = [value for side in (stored, current) for some in side.values() for value in some]
     if known.unit == "count" or (not linear and min(values) <= 0):
         current = {job: [rounded(value) for value in values] for job, values in current.items()}  # as it is stored
         before, after = (_mean([_mean(v) or 0.0 for v in side.values()]) or 0.0 for side in (stored, current))
         return Prepared(comparison=known, zero=decide_with_zero(before, after, first.better))
+    if statistics.compared_inside(stored, current, baseline.carried(known.metric)):
+        known = replace(known, baseline=tuple(one for one in known.baseline if one[0] in current))  # those to show
     pairs = baseline.pairs(known.metric, captures, [value for _, value in known.current])
     found = statistics.estimate_pairs(pairs, better=first.better, linear=linear) if pairs else None
     found = found or statistics.estimate(

@@ -85,7 +85,8 @@ def estimate(
     """Estimate the harm of current runs against baseline runs.
 
     Where every current job is also in the baseline, runs are compared inside jobs, by the spread of runs within
-    a job; else the means of jobs are compared, by the spread between jobs.
+    a job, unless no job has shown one although three have shown theirs; else the means of jobs are compared, by the
+    spread between jobs.
 
     Args:
         baseline: values of the baseline's runs by job, all above 0 unless `linear`.
@@ -96,7 +97,7 @@ def estimate(
         carried: variance between jobs and its degrees of freedom, known from earlier levels.
     """
     old, new = _on_scale(baseline, linear), _on_scale(current, linear)
-    inside = set(new) <= set(old)
+    inside = compared_inside(baseline, current, carried)
     shared = {job: old[job] for job in new} if inside else old
     if inside:
         step, noise, reach = _inside_jobs(old, new, assumed_sd)
@@ -114,6 +115,18 @@ def estimate(
         jobs=(len(old), len(new)),
         counted=counted,
     )
+
+
+def compared_inside(baseline: Jobs, current: Jobs, carried: tuple[float, float] = (0.0, 0.0)) -> bool:
+    """Tell whether runs are compared inside the jobs that both sides share.
+
+    Single runs show no spread inside a job. Where the spread between jobs is known, it is then the better guide
+    than an assumed one, and no smaller than what it stands in for.
+    """
+    if not set(current) <= set(baseline):
+        return False
+    repeated = any(len(values) > 1 for side in (baseline, current) for values in side.values())
+    return repeated or carried[1] + len(baseline) < _JOBS_TO_MEASURE
 
 
 def estimate_pairs(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gate.documents import FOLDER, document
+from pytest_rlserve.gate.baseline import Baseline
 from pytest_rlserve.gate.compare import Comparison, _estimated
 from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.metrics import Measurement
@@ -38,6 +40,17 @@ def test_inside_a_job_only_its_runs_are_shown(series: Series, measured: Measured
     assert "(2 runs of 1 job, 10.00 trajectories/s … 10.10 trajectories/s)" in found.message
 
 
+def test_a_job_that_ran_once_is_held_against_what_all_jobs_have_shown(series: Series, measured: Measured) -> None:
+    """A retried CI job keeps its name; under a new name the same loss would be regressed."""
+    rates = {"a": 10.0, "b": 10.1, "c": 9.9, "d": 10.05}
+    assert series.take(*(measured(rate, job=job) for job, rate in rates.items())).written
+    for job in ("a", "new"):
+        found = series.gate(measured(9.0, job=job)).comparison(RATE, 0.05)
+        assert found.result is not None and found.result.noise is not None
+        assert (found.verdict, found.result.noise.origin) == ("regressed", "measured"), job
+        assert "(4 runs of 4 jobs, " in found.message
+
+
 def test_a_pair_of_another_job_is_no_partner(series: Series, measured: Measured) -> None:
     """Pairs are numbered anew in every job; made on two machines, they would call the machines a change."""
     names = ["p1", "p2", "p3"]
@@ -65,7 +78,8 @@ def test_runs_are_no_worse_than_themselves_where_a_ratio_does_not_exist() -> Non
         baseline=tuple((job, value) for job, (value,) in before.items()),
         current=(("a", 0.0), ("b", digits), ("c", digits)),
     )
-    found = _estimated(known, [], None, Measurement(name=key, capture="c", unit="requests", better="lower", n=1, value=0.0))
+    first = Measurement(name=key, capture="c", unit="requests", better="lower", n=1, value=0.0)
+    found = _estimated(known, [], Baseline(FOLDER / "s.json", document(before)), first)
     assert found.zero is not None
     assert found.zero.verdict == "unchanged"
 
