@@ -52,9 +52,7 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None, also: Mapping[st
     strictest = {**(also or {}), **gate.policy.gated}
     strictest |= {key: min(allowed, strictest[key]) for key, allowed in (also or {}).items()}
     comparisons = {
-        key: gate.comparison(key, allowed)
-        for key, allowed in strictest.items()
-        if only is None or key in only
+        key: gate.comparison(key, allowed) for key, allowed in strictest.items() if only is None or key in only
     }
     for key, comparison in comparisons.items():
         if comparison.verdict in ("not_comparable", "invalid"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-import pytest
 from plugin.rollout import write_rollout
 
 from pytest_rlserve.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def test_a_run_that_is_given_twice_is_refused(
