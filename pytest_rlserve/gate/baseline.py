@@ -6,6 +6,7 @@ beside and renamed over, so that a reader sees the old one or the new one, whole
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -38,6 +39,7 @@ class Baseline:
 
     path: Path
     document: Mapping[str, Any]
+    """What the file holds, but for its digest."""
 
     @classmethod
     def read(cls, path: Path | str) -> Baseline | None:
@@ -152,9 +154,10 @@ def read(path: Path) -> Baseline | None:
     reasons = schema.problems(FORMAT, document)
     if reasons:
         raise _unreadable(path, "; ".join(reasons[:3]))
-    if _text(document) != data.decode():
-        raise _unreadable(path, "it was edited or merged by hand: its form differs from what this version writes")
-    return Baseline(path, document)
+    whole = {key: value for key, value in document.items() if key != "digest"}
+    if _text(whole) != data.decode():
+        raise _unreadable(path, "it was edited or merged by hand: it is not what was written, and its digest tells")
+    return Baseline(path, whole)
 
 
 def _unreadable(path: Path, why: str) -> BaselineError:
@@ -176,7 +179,17 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not a finite number")
 
 
+def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the digest by which a later reader tells that nobody has changed a value or merged two files line by line."""
+    rest = {key: value for key, value in document.items() if key != "digest"}
+    return {**rest, "digest": hashlib.sha256(_plain(rest).encode()).hexdigest()}
+
+
 def _text(document: Mapping[str, Any]) -> str:
+    return _plain(_sealed(document))
+
+
+def _plain(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -193,7 +206,7 @@ def write(path: Path, document: Mapping[str, Any], *, over: Baseline | EllipsisT
         BaselineError: the file has changed underneath, or cannot be written.
     """
     new = _text(document).encode()
-    reasons = schema.problems(FORMAT, document)
+    reasons = schema.problems(FORMAT, _sealed(document))
     assert not reasons, reasons
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def update(
             replaced = f"; the old baseline could not be read and was replaced ({why})"
         return Update(written=True, summary=f"baseline {path.name} created with {_runs(len(runs))}{replaced}")
     document = copy.deepcopy(dict(found.document))
-    left_out = _align(document, definitions_of(captures[0], keys, scope), runs)
+    left_out = _align(document, _definitions(captures, keys, scope), runs)
     if new_only:
         added = complete(document, runs)
         written = store.write(path, document, over=found)
@@ -132,10 +132,10 @@ def _run(capture: Capture, job: str, keys: Iterable[str], scope: Scope) -> dict[
     }
 
 
-def definitions_of(capture: Capture, keys: Iterable[str], scope: Scope) -> dict[str, Any]:
-    """Return the definition of every metric, as the baseline keeps it."""
-    measured = [measuring.measure(capture, key, scope) for key in keys]
-    return {m.name: dict(m.definition) for m in measured}
+def _definitions(captures: Sequence[Capture], keys: Iterable[str], scope: Scope) -> dict[str, Any]:
+    """Return the definition of every metric that has a value, as the baseline keeps it."""
+    measured = [measuring.measure(capture, key, scope) for key in keys for capture in reversed(captures)]
+    return {m.name: dict(m.definition) for m in measured if m.value is not None}
 
 
 def _fresh(
@@ -149,7 +149,7 @@ def _fresh(
         "identity": identity_of(first),
         "factors": dict(first.manifest.factors),
         **({"workload": workload} if workload else {}),
-        "definitions": definitions_of(first, keys, scope),
+        "definitions": _definitions(captures, keys, scope),
         "levels": [first_level(runs)],
         "carried": {},
     }

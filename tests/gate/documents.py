@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +85,14 @@ def document(
         ],
         "carried": {} if carried is None else {key: {"variance": carried[0], "df": carried[1]}},
     }
+
+
+def sealed(document: Mapping[str, Any]) -> bytes:
+    """Return a document as a file holds it: its digest is that of all the other lines."""
+    rest = {key: value for key, value in document.items() if key != "digest"}
+    plain = json.dumps(rest, indent=1, sort_keys=True) + "\n"
+    whole = {**rest, "digest": hashlib.sha256(plain.encode()).hexdigest()}
+    return json.dumps(whole, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def baseline(*levels: Jobs, **more: Any) -> Baseline:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gate.documents import RATE, baseline, document
+from gate.documents import RATE, baseline, document, sealed
 from pytest_rlserve.errors import BaselineError, UsageError
 from pytest_rlserve.gate import baseline as store
 
@@ -69,16 +69,15 @@ def test_every_line_holds_one_value_at_most(stored: Path) -> None:
     assert len(values) > 5 * 6  # capture, name, job, commit, time, value, n … of each of five runs
 
 
-def test_a_new_value_changes_one_line(path: Path) -> None:
+def test_a_new_value_changes_its_line_and_the_digest(path: Path) -> None:
     some = document(THREE)
     store.write(path, some)
     before = path.read_text().splitlines()
     some["levels"][0]["runs"][1]["measurements"][RATE]["value"] = 10.125
     store.write(path, some)
     after = path.read_text().splitlines()
-    assert [(a, b) for a, b in zip(before, after, strict=True) if a != b] == [
-        ('       "value": 10.1', '       "value": 10.125')
-    ]
+    differ = [(a, b) for a, b in zip(before, after, strict=True) if a != b and '"digest"' not in a]
+    assert differ == [('       "value": 10.1', '       "value": 10.125')]
 
 
 def test_names_of_any_script_are_written_in_ascii(path: Path) -> None:
@@ -110,7 +109,7 @@ def test_a_document_that_does_not_fit_its_schema_is_never_written(path: Path) ->
 
 
 def text(change: str = "", *, of: dict[str, Any] | None = None) -> bytes:
-    whole = json.dumps(of or document(THREE), indent=1, sort_keys=True) + "\n"
+    whole = sealed(of or document(THREE)).decode()
     return whole.replace("9.9", change, 1).encode() if change else whole.encode()
 
 
@@ -137,13 +136,27 @@ def merged() -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def merged_cleanly() -> bytes:
+    """One branch appended a run, another renewed a value: each file is whole, and the lines of both fit together."""
+    ours = document({"a": [10.0], "b": [10.1], "c": [9.9]})
+    theirs = document({"a": [10.0], "b": [10.1]})
+    theirs["levels"][0]["runs"][0]["measurements"][RATE]["value"] = 10.4
+    both = copy.deepcopy(ours)
+    both["levels"][0]["runs"][0] = theirs["levels"][0]["runs"][0]
+    digest = json.loads(sealed(ours))["digest"]
+    return json.dumps({**both, "digest": digest}, indent=1, sort_keys=True).encode() + b"\n"
+
+
 BROKEN = {
     "lfs pointer": (LFS, "Git LFS pointer"),
     "merge conflict": (b"{\n<<<<<<< HEAD\n 1\n=======\n 2\n>>>>>>> topic\n}\n", "marks of a merge conflict"),
     "line-merged": (merged(), "edited or merged by hand"),
+    "a value edited by hand": (text().replace(b'"value": 10.0', b'"value": 10.5'), "edited or merged by hand"),
+    "two good files merged without a conflict": (merged_cleanly(), "edited or merged by hand"),
+    "no digest": (text().replace(b'"digest": "', b'"digested": "'), "digest is missing"),
     "edited by hand": (text().replace(b'"value": 10.0', b'"value": 10.00'), "edited or merged by hand"),
     "reindented": (
-        json.dumps(document(THREE), indent=2, sort_keys=True).encode() + b"\n",
+        json.dumps(json.loads(text()), indent=2, sort_keys=True).encode() + b"\n",
         "edited or merged by hand",
     ),
     "crlf": (text().replace(b"\n", b"\r\n"), "edited or merged by hand"),
@@ -255,9 +268,7 @@ def test_the_content_reaches_the_disk_before_the_name_does(stored: Path, monkeyp
 
     def replaced(old: str, new: Path) -> None:
         done.append("replace")
-        assert (stored.parent / old).read_bytes() == json.dumps(
-            new_document(), indent=1, sort_keys=True
-        ).encode() + b"\n"
+        assert (stored.parent / old).read_bytes() == sealed(new_document())
         replace(old, new)
 
     monkeypatch.setattr(os, "fsync", synced)

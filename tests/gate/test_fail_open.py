@@ -13,6 +13,8 @@ import pytest
 from plugin.conftest import baseline, capture, report_of, run, three_runs  # noqa: F401 - fixtures
 from plugin.projects import PRIMARY, both_ways, outcomes
 
+from gate.documents import sealed
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -201,7 +203,7 @@ def test_a_new_metric_is_named_and_fails_in_ci(
     del known["definitions"]["ttft.p50"]
     for one in known["levels"][0]["runs"]:
         del one["measurements"]["ttft.p50"]
-    three_runs.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    three_runs.write_bytes(sealed(known))
     (pytester.path / "rlserve.toml").write_text(f'series = "s"\n[metrics.{PRIMARY}]\n[metrics.ttft]\n')
     if ci:
         monkeypatch.setenv("CI", "true")
