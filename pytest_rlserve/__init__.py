@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_rlserve.errors import (
         BaselineError,
         EvidenceError,
+        FactorsWarning,
         InconclusiveWarning,
         NotMeasurable,
         RlserveError,
@@ -49,6 +50,7 @@ _HOMES = {
     "ControlRecorder": "recorder",
     "EvidenceError": "errors",
     "Finding": "capture",
+    "FactorsWarning": "errors",
     "InconclusiveWarning": "errors",
     "NotMeasurable": "errors",
     "RlserveError": "errors",
@@ -82,6 +84,7 @@ __all__ = [
     "Capture",
     "ControlRecorder",
     "EvidenceError",
+    "FactorsWarning",
     "Finding",
     "InconclusiveWarning",
     "NotMeasurable",

@@ -8,7 +8,8 @@
     │   └── BaselineError     a baseline file cannot be trusted; it is never taken for "no baseline"
     └── NotMeasurable         a capture lacks what a metric needs; absent is never zero
     RlserveWarning
-    └── InconclusiveWarning   the evidence neither passes nor fails; `--rl-strict` turns it into a failure
+    ├── InconclusiveWarning   the evidence neither passes nor fails; `--rl-strict` turns it into a failure
+    └── FactorsWarning        what is under test is unclear: several factors differ, or one is not as declared
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class RlserveWarning(UserWarning):
 
 class InconclusiveWarning(RlserveWarning):
     """A check or comparison had too little evidence for a verdict."""
+
+
+class FactorsWarning(RlserveWarning):
+    """Several factors differ from the baseline's at once, or the evidence contradicts a declared one."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

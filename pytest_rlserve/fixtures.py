@@ -107,10 +107,17 @@ class BaselineFixture:
             raise UsageError(f"rl_baseline.check(): {error}") from None
         for judgement in judged:
             note(self._item, judgement)
+        caution = next((one.caution for one in judged if one.caution), None)
         for verdict in _WORST_FIRST:
             worst = [one for one in judged if one.verdict == verdict]
             if worst:
                 final: Verdict = "failed" if verdict in ("invalid", "not_comparable") else verdict
                 text = "\n".join(one.message for one in worst)
-                conclude(self._item, Judgement(kind="metrics", name=worst[0].name, verdict=final, message=text))
+                conclude(
+                    self._item,
+                    Judgement(kind="metrics", name=worst[0].name, verdict=final, message=text, caution=caution),
+                )
                 return
+        conclude(
+            self._item, Judgement(kind="metrics", name=judged[0].name, verdict="pass", message="", caution=caution)
+        )

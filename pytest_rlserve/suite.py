@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlserve.errors import EvidenceError, InconclusiveWarning, UsageError
+from pytest_rlserve.errors import EvidenceError, FactorsWarning, InconclusiveWarning, RlserveWarning, UsageError
 from pytest_rlserve.gate.items import items
 from pytest_rlserve.gate.judgement import Judgement
 from pytest_rlserve.session import PROPERTY, RUN, note
@@ -100,6 +100,8 @@ class JudgedItem(pytest.Item):
 
 def conclude(item: pytest.Item, judgement: Judgement) -> None:
     """End a test as its verdict demands: pass, fail, skip or xfail."""
+    if judgement.caution:
+        _warn(item, FactorsWarning(judgement.caution), judgement.message)
     match judgement.verdict:
         case "regressed" | "failed" if judgement.kind != "checks" and item.config.stash[RUN].asked.gate == "report":
             pytest.xfail(f"--rl-gate=report: {judgement.message}")
@@ -110,12 +112,17 @@ def conclude(item: pytest.Item, judgement: Judgement) -> None:
         case "no_baseline":
             raise pytest.skip.Exception(judgement.message, _use_item_location=True)
         case "inconclusive":
-            try:
-                item.warn(InconclusiveWarning(judgement.message.splitlines()[0]))
-            except InconclusiveWarning:
-                text = f"{judgement.message}\n  (warnings are errors in this run)"
-                raise pytest.fail.Exception(text, pytrace=False) from None
+            _warn(item, InconclusiveWarning(judgement.message.splitlines()[0]), judgement.message)
             if item.config.stash[RUN].asked.strict:
                 text = f"{judgement.message}\n  (--rl-strict: inconclusive is not a pass)"
                 raise pytest.fail.Exception(text, pytrace=False)
             raise pytest.skip.Exception(judgement.message, _use_item_location=True)
+
+
+def _warn(item: pytest.Item, warning: RlserveWarning, message: str) -> None:
+    """Warn; where warnings are errors, fail instead."""
+    try:
+        item.warn(warning)
+    except RlserveWarning:
+        said = "" if str(warning) in message else f"\n  {warning}"
+        raise pytest.fail.Exception(f"{message}{said}\n  (warnings are errors in this run)", pytrace=False) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_rlserve.gate import statistics, wording
 from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero
-from pytest_rlserve.gate.doubts import across_versions, doubts, not_improved
+from pytest_rlserve.gate.doubts import across_versions, cautions, doubts, not_improved
 from pytest_rlserve.gate.identity import job_names, not_comparable
 from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.metrics import measuring
@@ -42,6 +42,8 @@ class Comparison:
     allowed_by: AllowedBy = "test"
     """Who says how much is allowed: the policy, this package's default for such a metric, or a test."""
     why: str | None = None
+    caution: str | None = None
+    """What deserves a warning whatever the verdict."""
     result: Result | None = None
     causes: Causes | None = None
     """The change taken apart, for the primary metric."""
@@ -72,6 +74,7 @@ class Comparison:
             "current_range": value_range(self.current),
             "message": self.message,
             "why": self.why,
+            "caution": self.caution,
         }
 
 
@@ -203,7 +206,12 @@ def conclude(
     if stale := across_versions(captures, known.metric, prepared.scope):
         result = not_improved(result)
     known = replace(
-        known, result=result, verdict=result.verdict, causes=causes, why=doubts(baseline, captures, result, stale)
+        known,
+        result=result,
+        verdict=result.verdict,
+        causes=causes,
+        why=doubts(baseline, captures, result, stale),
+        caution="; ".join(cautions(baseline, captures)) or None,
     )
     return replace(known, message=wording.compared(known, result, baseline.path.name))
 

@@ -24,13 +24,9 @@ SUSPICIOUS = 0.30
 
 def doubts(baseline: Baseline, captures: Sequence[Capture], result: Result, stale: Sequence[str]) -> str | None:
     """Say what speaks against taking the verdict at its word; None if nothing does."""
-    notes = [*stale]
     factors = changed_factors(baseline, captures)
-    if len(factors) > 1:
-        notes.append(f"{len(factors)} factors differ at once, so the cause is unclear: {'; '.join(factors)}")
-    elif factors:
-        notes.append(f"factor under test: {factors[0]}")
-    notes += contradicted(captures)
+    notes = [*stale, *([f"factor under test: {factors[0]}"] if len(factors) == 1 else [])]
+    notes += cautions(baseline, captures)
     if side := unseen(baseline.document.get("workload"), captures):
         notes.append(f"whether it is the same traffic was not measured: {side}")
     stored = {run["capture"] for run in baseline.runs}
@@ -42,6 +38,13 @@ def doubts(baseline: Baseline, captures: Sequence[Capture], result: Result, stal
     if result.verdict == "improved" and result.delta is not None and abs(result.delta) > SUSPICIOUS:
         notes.append("suspiciously large: look for stale reuse or lost work before believing it")
     return "; ".join(notes) or None
+
+
+def cautions(baseline: Baseline, captures: Sequence[Capture]) -> list[str]:
+    """Say of factors what deserves a warning whatever the verdict: several that differ, or one that is not true."""
+    factors = changed_factors(baseline, captures)
+    several = f"{len(factors)} factors differ at once, so the cause is unclear: {'; '.join(factors)}"
+    return [*([several] if len(factors) > 1 else []), *contradicted(captures)]
 
 
 def across_versions(captures: Sequence[Capture], key: str, scope: Scope | None) -> list[str]:

@@ -33,6 +33,8 @@ class Judgement:
     records: tuple[dict[str, Any], ...] = ()
     causes: tuple[dict[str, Any], ...] = ()
     """Why the primary metric moved; the report's `why`."""
+    caution: str | None = None
+    """What deserves a warning whatever the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -197,7 +197,7 @@ class Gate:
             [comparison.record()],
             waivable=comparison.verdict != "no_baseline",
         )
-        return dataclasses.replace(found, causes=tuple(causes))
+        return dataclasses.replace(found, causes=tuple(causes), caution=comparison.caution)
 
     def comparison(self, key: str, allowed: float) -> Comparison:
         """Compare one metric with the baseline.

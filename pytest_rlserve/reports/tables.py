@@ -248,6 +248,10 @@ def notes(report: Row) -> Iterator[Cell]:
     for row in wording.select(report.get("comparisons", ()), "verdict", quiet=False):
         if row.get("why"):
             yield (Name(row["metric"]), f": {row['why']}")
+    quiet = wording.select(report.get("comparisons", ()), "verdict", quiet=True)
+    for caution in dict.fromkeys(row["caution"] for row in quiet if row.get("caution")):
+        metrics = [Name(row["metric"]) for row in quiet if row.get("caution") == caution]
+        yield (metrics[0], f" +{len(metrics) - 1:,} more" if len(metrics) > 1 else "", f": {caution}")
 
 
 def messages(report: Row) -> list[str]:

@@ -126,3 +126,18 @@ def test_the_contradiction_stands_beside_the_verdict(series: Series, measured: M
     assert found.why is not None
     assert found.why.startswith("factor under test: workers: baseline 1, current 4; ")
     assert "run-2 declares workers = 4, 1 served requests" in found.why
+
+
+# -- and what is done about it ---------------------------------------------------------------------------------------
+
+
+def test_one_factor_that_differs_deserves_no_warning(series: Series, measured: Measured) -> None:
+    series.take(measured(factors={"router": "least", "workers": 1}))
+    assert compared(series, measured(factors={"router": "random", "workers": 1})).caution is None
+
+
+def test_several_deserve_one_whatever_the_verdict(series: Series, measured: Measured) -> None:
+    series.take(measured(factors={"router": "least", "cache": "small"}))
+    found = compared(series, measured(factors={"router": "random", "cache": "large"}))
+    assert found.caution is not None and found.caution.startswith("2 factors differ at once, so the cause is unclear: ")
+    assert series.gate(measured(factors={"router": "random", "cache": "large"})).compare(RATE).caution == found.caution

@@ -85,7 +85,16 @@ def comparison(
     row |= {"better": "lower", "delta": delta, "allowed": 0.05, "allowed_by": "policy"}
     row |= {"detectable": 0.031, "needed": 0, "bound": None}
     ranges = {"baseline_range": None, "current_range": None}
-    return {**row, "noise": None, **counts, **ranges, "message": f"{metric} {verdict}", "why": None, **more}
+    return {
+        **row,
+        "noise": None,
+        **counts,
+        **ranges,
+        "message": f"{metric} {verdict}",
+        "why": None,
+        "caution": None,
+        **more,
+    }
 
 
 def limit(metric: str, text: str, value: float | None, unit: str, status: str = "pass", **more: Any) -> Report:
