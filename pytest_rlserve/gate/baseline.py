@@ -83,7 +83,7 @@ class Baseline:
 
     def anchor(self, key: str) -> dict[str, list[float]]:
         """Return job → values of the first jobs of the first level: what drift is measured from."""
-        jobs = values_of(self.document["levels"][0]["runs"], key)
+        jobs = values_of(anchored(self.document["levels"][0]["runs"]), key)
         return dict(itertools.islice(jobs.items(), ANCHOR_JOBS))
 
     def beyond_anchor(self, key: str) -> bool:
@@ -106,6 +106,11 @@ class Baseline:
         """Return variance and degrees of freedom that earlier levels leave for one metric."""
         found = self.document.get("carried", {}).get(key, {"variance": 0.0, "df": 0.0})
         return found["variance"], found["df"]
+
+
+def anchored(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the runs that may be an anchor: not those taken in for a reason although they were not unchanged."""
+    return [run for run in runs if not run.get("reason")] or runs
 
 
 def values_of(runs: Sequence[Mapping[str, Any]], key: str) -> dict[str, list[float]]:

@@ -40,6 +40,8 @@ class Result:
     current: float
     delta: float | None
     """current against baseline; None where the baseline is 0 and no ratio exists."""
+    error: float = 0.0
+    """Standard error of the change, on the scale it was compared on; 0 where the comparison is exact."""
     bound: tuple[float, float] | None = None
     """Lower and upper one-sided bound of the change for the worse."""
     detectable: float | None = None
@@ -88,6 +90,7 @@ def decide(
         baseline=found.baseline,
         current=found.current,
         delta=found.step if linear else math.expm1(found.step),
+        error=found.error,
         bound=(to_change(low, better, linear=linear), to_change(high, better, linear=linear)),
         detectable=to_change(reach, better, linear=linear),
         noise=found.noise,

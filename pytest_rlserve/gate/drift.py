@@ -48,19 +48,26 @@ def drift(
         linear=linear,
         carried=statistics.pooled([baseline.carried(key), baseline.calm_spread(key, linear=linear)]),
     )
-    explained = _explained(baseline, key, linear=linear)
+    explained, error = _explained(baseline, key, linear=linear)
     found = replace(
-        found, step=found.step - explained, harm=found.harm - (explained if better == "lower" else -explained)
+        found,
+        step=found.step - explained,
+        harm=found.harm - (explained if better == "lower" else -explained),
+        error=math.hypot(found.error, error),
     )
     wide = statistics.to_change(FACTOR * statistics.to_harm(allowed, better, linear=linear), better, linear=linear)
     return decide(found, better=better, allowed=wide, linear=linear, alpha=alpha), wide
 
 
-def _explained(baseline: Baseline, key: str, *, linear: bool) -> float:
-    """Add up the steps of this metric that were accepted with a reason."""
-    total = 0.0
+def _explained(baseline: Baseline, key: str, *, linear: bool) -> tuple[float, float]:
+    """Add up the steps of this metric that were accepted with a reason, and how far off their sum may be.
+
+    Each step was measured on a few runs, so that many accepted changes leave an error of their own.
+    """
+    total, variance = 0.0, 0.0
     for level in baseline.document["levels"][1:]:
         moved = level["moved"].get(key)
         if moved:
             total += moved["delta"] if linear else math.log1p(moved["delta"])
-    return total
+            variance += moved.get("error", 0.0) ** 2
+    return total, math.sqrt(variance)

@@ -41,8 +41,9 @@ def _kept(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     if len(runs) <= store.MOST_RUNS:
         return runs
-    jobs = list(dict.fromkeys(run["job"] for run in runs))[: store.ANCHOR_JOBS]
-    anchor = [run for run in runs if run["job"] in jobs][: store.MOST_RUNS // 2]
+    first = store.anchored(runs)
+    jobs = list(dict.fromkeys(run["job"] for run in first))[: store.ANCHOR_JOBS]
+    anchor = [run for run in runs if run in first and run["job"] in jobs][: store.MOST_RUNS // 2]
     rest = [run for run in runs if run not in anchor]
     return [*anchor, *rest[-(store.MOST_RUNS - len(anchor)) :]]
 
@@ -113,7 +114,10 @@ def open_level(
             "reason": reason,
             "accepted_at": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
             "moved": {
-                key: {name: rounded(change[name]) for name in ("baseline", "current", "delta")}
+                key: {
+                    **{name: rounded(change[name]) for name in ("baseline", "current", "delta")},
+                    "error": rounded(comparison.result.error if comparison.result else 0.0),
+                }
                 for key, comparison in moved.items()
                 if (change := change_of(key, comparison, reason))["delta"] is not None
             },

@@ -72,6 +72,12 @@ def refresh(gate: Gate, *, only: Collection[str] | None = None, also: Mapping[st
         if not gate.update.wanted:
             raise
         found, unreadable = None, error
+        if in_ci() and not gate.update.reason:
+            text = (
+                f"baseline {path.name} left as it is: it cannot be read, and to replace it inside CI takes "
+                f'--rl-baseline-reason="…"'
+            )
+            return Refreshed(written=False, refused=True, summary=text)
     keys = list(dict.fromkeys([*(measuring.all_keys() if only is None else only), *comparisons]))
     if not keys:
         raise UsageError("no metric was judged, so there is nothing to take into the baseline")

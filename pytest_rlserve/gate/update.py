@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.gate import baseline as store
+from pytest_rlserve.gate.doubts import cautions
 from pytest_rlserve.gate.identity import identity_of, job_names
 from pytest_rlserve.gate.levels import append, change_of, complete, first_level, known, open_level, unique
 from pytest_rlserve.gate.rounding import rounded
@@ -68,11 +69,12 @@ def update(
     runs = unique([_run(capture, job, keys, scope) for capture, job in zip(captures, jobs, strict=True)])
     if found is None:
         store.write(path, _fresh(captures, series, runs, keys, scope), over=... if unreadable else None)
-        replaced = ""
-        if unreadable:
-            why = str(unreadable).splitlines()[0]
-            replaced = f"; the old baseline could not be read and was replaced ({why})"
-        return Update(written=True, summary=f"baseline {path.name} created with {_runs(len(runs))}{replaced}")
+        summary = f"baseline {path.name} created with {_runs(len(runs))}"
+        if not unreadable:
+            return Update(written=True, summary=summary)
+        why = f"the old baseline could not be read and was replaced ({str(unreadable).splitlines()[0]})"
+        changes = tuple(change_of(key, c, reason or why) for key, c in sorted(comparisons.items()) if c.current)
+        return Update(written=True, summary=f"{summary}; {why}", changes=changes)
     document = copy.deepcopy(dict(found.document))
     left_out = _align(document, _definitions(captures, keys, scope), runs)
     if new_only:
@@ -89,16 +91,20 @@ def update(
         return Update(written=False, summary=text)
     accepted = {key: c for key, c in comparisons.items() if key in moved or key in undecided}
     changes = tuple(change_of(key, c, reason or "") for key, c in sorted(accepted.items()))
-    if moved and not known(document, runs):
+    doubt = "".join(f"; warning: {one}" for one in cautions(found, captures))
+    if not known(document, runs):
         document["factors"] = dict(captures[0].manifest.factors)
+    if moved and not known(document, runs):
         open_level(document, moved, runs, reason or "")
         what = f"new level with {_runs(len(runs))}, accepted because: {reason}"
     else:
-        what = f"{_runs(append(document, runs))} added"
+        if undecided:
+            runs = [{**run, "reason": reason} for run in runs]
+        what = f"{_runs(append(document, runs))} added{f', accepted because: {reason}' if undecided else ''}"
     written = store.write(path, document, over=found)
     return Update(
         written=written,
-        summary=f"baseline {path.name}: {what if written else 'nothing changed'}{left_out}",
+        summary=f"baseline {path.name}: {what if written else 'nothing changed'}{left_out}{doubt}",
         changes=changes if written else (),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.documents import RATE, SHARE, baseline
+from pytest_rlserve.gate.baseline import Baseline
 from pytest_rlserve.gate.drift import drift
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_rlserve.gate.baseline import Baseline
     from pytest_rlserve.gate.decision import Result
 
 
@@ -55,6 +56,17 @@ def test_small_steps_add_up_to_a_regression_although_the_newest_runs_are_close()
     result = drifted(baseline({**level(10.0, "a", "b", "c"), **jobs}), level(10.0 * 0.98**9, "x", "y", "z"))
     assert result.verdict == "regressed"
     assert result.delta == pytest.approx(0.98**9 - 1, rel=0.01)
+
+
+def test_what_accepted_changes_measured_on_few_runs_is_not_known_exactly() -> None:
+    """Twelve changes to and fro, each measured with an error of 3 %: their sum is off by 10 % (times the root of twelve)."""
+    levels = [level(10.0, "a", "b", "c"), *({f"l{n}": [10.0]} for n in range(12))]
+    document = dict(baseline(*levels, moved=[0.0] * 12).document)
+    current = level(8.6, "x", "y", "z")
+    for error, word in ((0.0, "regressed"), (0.03, "inconclusive")):
+        for one in document["levels"][1:]:
+            one["moved"][RATE]["error"] = error
+        assert drifted(Baseline(Path("s.json"), document), current).verdict == word
 
 
 def test_twice_the_allowed_change_is_allowed() -> None:

@@ -386,6 +386,52 @@ def test_a_file_that_cannot_be_read_is_replaced_when_an_update_is_asked_for(seri
     assert len(series.levels[0]) == 1
 
 
+def test_what_replaces_it_stands_among_the_changes_and_inside_ci_takes_a_reason(
+    series: Series, measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can say what the baseline loses: not even that it loses something."""
+    series.folder.mkdir()
+    series.path.write_text("{")
+    monkeypatch.setenv("CI", "true")
+    done = series.take(measured(10.0))
+    assert done.refused and "to replace it inside CI takes --rl-baseline-reason" in done.summary
+    assert series.path.read_text() == "{"
+    done = series.take(measured(10.0), reason="restored by hand")
+    assert done.written
+    rate = next(one for one in done.changes if one["metric"] == RATE)
+    assert (rate["baseline"], rate["current"], rate["reason"]) == (None, pytest.approx(10.0), "restored by hand")
+
+
+def test_an_undecided_run_that_is_taken_in_keeps_its_reason_and_is_no_anchor(
+    series: Series, measured: Measured
+) -> None:
+    assert series.take(measured(10.0, job="a")).written
+    done = series.take(measured(9.2, job="b"), reason="more evidence")
+    assert done.written and "accepted because: more evidence" in done.summary
+    assert [run.get("reason") for run in series.document["levels"][0]["runs"]] == [None, "more evidence"]
+    (change, *_) = [one for one in done.changes if one["metric"] == RATE]
+    assert (change["delta"], change["reason"]) == (pytest.approx(-0.08), "more evidence")
+    stored = series.gate().baseline()
+    assert stored is not None
+    assert list(stored.anchor(RATE)) == ["a"] and list(stored.values(RATE)) == ["a", "b"]
+
+
+def test_many_runs_taken_in_for_a_reason_do_not_push_out_the_anchor(series: Series, measured: Measured) -> None:
+    series.take(*(measured(rate, job=job) for rate, job in ((10.0, "a"), (10.1, "b"))))
+    for number in range(25):
+        series.take(measured(9.6, job=f"late-{number}"), reason="more evidence")
+    kept = [run["job"] for run in series.document["levels"][0]["runs"]]
+    assert len(kept) == 20 and kept[:2] == ["a", "b"] and kept[-1] == "late-24"
+
+
+def test_factors_that_changed_without_a_loss_are_the_baselines_from_then_on(
+    started: Series, measured: Measured
+) -> None:
+    done = started.take(measured(10.0, job="d", factors={"router": "random", "cache": "large"}))
+    assert done.written and "warning: 2 factors differ at once" in done.summary
+    assert started.document["factors"] == {"router": "random", "cache": "large"}
+
+
 def test_a_file_that_cannot_be_read_is_left_alone_by_update_new(series: Series, measured: Measured) -> None:
     series.folder.mkdir()
     series.path.write_text("{")
