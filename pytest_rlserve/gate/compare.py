@@ -130,7 +130,7 @@ def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Bas
         verdict="inconclusive",
         unit=first.unit,
         better=first.better,
-        allowed=allowed,
+        allowed=0.0 if first.unit == "count" else allowed,
         message="",
         current=runs,
     )

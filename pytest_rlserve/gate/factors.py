@@ -40,8 +40,9 @@ def contradicted(captures: Sequence[Capture]) -> list[str]:
 def _contradicted(capture: Capture) -> list[str]:
     declared, name = capture.manifest.factors, capture.name
     found = []
-    served = serving_workers(capture)
-    if served and isinstance(declared.get("workers"), int) and declared["workers"] != served:
+    served, said = serving_workers(capture), declared.get("workers")
+    restarts_known = capture.has("control_events")  # else one that came back under a new id counts twice
+    if served and isinstance(said, int) and (served < said or (served > said and restarts_known)):
         found.append(f"{name} declares workers = {declared['workers']}, {served} served requests")
     predicted = capture.scalars["kv_hit_rate"].drop_null()
     router = str(declared.get("router") or "").lower()

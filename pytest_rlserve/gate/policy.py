@@ -75,3 +75,7 @@ class Policy:
         """Return the waiver that covers a metric today, if there is one."""
         today = today or datetime.datetime.now(tz=datetime.UTC).date()
         return next((w for w in self.waivers if w.metric == key and w.valid(today)), None)
+
+    def expired(self, key: str) -> Waiver | None:
+        """Return the last waiver of a metric that holds no longer, if there is one."""
+        return max((w for w in self.waivers if w.metric == key), key=lambda w: w.until, default=None)

@@ -16,6 +16,7 @@ from pytest_rlserve.metrics import Scope, measuring
 from pytest_rlserve.readers import require_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _DEFAULT_BY_UNIT = {"fraction": 0.02}
@@ -188,8 +189,18 @@ def _scope(document: dict[str, Any], limits: list[Limit]) -> Scope:
         freshness=kind or "start",
         max_lag=max_lag,
         after_reset=_after_reset(document),
-        budgets={limit.metric.partition(".")[0]: limit.value for limit in limits if limit.upper and limit.unit == "s"},
+        budgets=_budgets(limits),
     )
+
+
+def _budgets(limits: Sequence[Limit]) -> dict[str, float]:
+    """Return the budget of a request for each latency: of limits on several of its statistics, the widest."""
+    budgets: dict[str, float] = {}
+    for limit in limits:
+        if limit.upper and limit.unit == "s":
+            name = limit.metric.partition(".")[0]
+            budgets[name] = max(limit.value, budgets.get(name, limit.value))
+    return budgets
 
 
 def _after_reset(document: dict[str, Any]) -> float:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 UNDAMAGED = "the captures as they are"
 """Said of an item that fails already, so that no damage shows anything of it."""
-_FIRED = ("regressed", "failed", "invalid", "waived")
+_FIRED = ("regressed", "failed", "invalid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,8 @@ def _try(damaged: dict[str, Gate], kind: Kind, name: str) -> Trial:
                 found = gate.compare(name)
         except EvidenceError as error:
             return Trial(kind=kind, name=name, fired_on=damage) if kind == "checks" else _silent(kind, name, str(error))
+        if found.verdict == "waived":
+            return Trial(kind=kind, name=name, fired_on=f"{damage}, but is {found.message.splitlines()[0]}")
         if found.verdict in _FIRED:
             return Trial(kind=kind, name=name, fired_on=damage)
         said = f"{found.verdict}: {found.message.splitlines()[0]}" if found.message else found.verdict

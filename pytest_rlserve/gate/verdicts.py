@@ -13,6 +13,7 @@ from pytest_rlserve.gate.family import Family
 from pytest_rlserve.gate.items import in_ci
 from pytest_rlserve.gate.judgement import Judgement, Update, Verdict
 from pytest_rlserve.gate.records import check_record
+from pytest_rlserve.gate.waivers import waived
 from pytest_rlserve.metrics import measuring
 
 if TYPE_CHECKING:
@@ -180,7 +181,9 @@ class Gate:
                 }
             )
         message = "\n".join(text for status, text in messages if status == worst)
-        return self._waivable("limits", limit.metric, worst, message, records)  # type: ignore[arg-type]
+        verdict: Verdict = worst  # type: ignore[assignment]
+        found = Judgement(kind="limits", name=limit.metric, verdict=verdict, message=message, records=tuple(records))
+        return waived(found, self.policy)
 
     def compare(self, key: str, allowed: float | None = None) -> Judgement:
         """Compare one metric with the baseline and say what follows from it."""
@@ -188,16 +191,16 @@ class Gate:
             allowed = self.policy.gated.get(key, 0.05)
         comparison = self.comparison(key, allowed)
         verdict = self._consequence(comparison)
-        causes = comparison.causes.rows() if comparison.causes else []
-        found = self._waivable(
-            "metrics",
-            comparison.metric,
-            verdict,
-            comparison.message,
-            [comparison.record()],
-            waivable=comparison.verdict != "no_baseline",
+        found = Judgement(
+            kind="metrics",
+            name=comparison.metric,
+            verdict=verdict,
+            message=comparison.message,
+            records=(comparison.record(),),
+            causes=tuple(comparison.causes.rows() if comparison.causes else ()),
+            caution=comparison.caution,
         )
-        return dataclasses.replace(found, causes=tuple(causes), caution=comparison.caution)
+        return waived(found, self.policy)
 
     def comparison(self, key: str, allowed: float) -> Comparison:
         """Compare one metric with the baseline.
@@ -234,20 +237,3 @@ class Gate:
     def _no_baseline(self) -> Verdict:
         strict = self.policy.no_baseline or ("fail" if in_ci() else "skip")
         return "failed" if strict == "fail" else "no_baseline"
-
-    def _waivable(
-        self,
-        kind: Kind,
-        key: str,
-        verdict: Verdict,
-        message: str,
-        records: list[dict[str, Any]],
-        *,
-        waivable: bool = True,
-    ) -> Judgement:
-        field_name = "status" if kind == "limits" else "verdict"
-        waiver = self.policy.waiver(key)
-        if waiver is not None and waivable and verdict in ("regressed", "failed"):
-            verdict, message = "waived", f"{waiver}\n{message}"
-            records = [{**r, field_name: "waived"} if r[field_name] in ("regressed", "failed") else r for r in records]
-        return Judgement(kind=kind, name=key, verdict=verdict, message=message, records=tuple(records))

@@ -340,6 +340,11 @@ def test_what_a_reader_cannot_be_told_is_refused_with_the_nearest_right_name(
     assert said in wrong(policy, text)
 
 
+def test_the_budget_of_a_request_is_the_widest_of_its_limits(policy: Load) -> None:
+    found = policy('[limits]\n"ttft.p95" = "<= 1.5s"\n"ttft.p50" = "<= 300ms"\n"itl.p50" = "<= 20ms"')
+    assert found.scope.budgets == {"ttft": 1.5, "itl": 0.02}
+
+
 def test_who_allows_a_change_is_shown(policy: Load) -> None:
     found = policy('[metrics.accepted_trajectory_throughput]\nregression = "5%"\n[metrics.update_downtime]\n')
     assert found.stated == {"accepted_trajectory_throughput"}

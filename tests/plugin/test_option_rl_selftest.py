@@ -51,6 +51,19 @@ def test_it_leaves_verdicts_and_reports_as_they_are(
     assert (pytester.path / "with.json").read_bytes() == (pytester.path / "without.json").read_bytes()
 
 
+def test_a_waived_item_is_said_to_be_waived(
+    run: Run, pytester: pytest.Pytester, capture: Write, three_runs: Path
+) -> None:
+    (pytester.path / "rlserve.toml").write_text(
+        '[[waivers]]\nmetric = "accepted_trajectory_throughput"\nuntil = 2999-01-31\nowner = "oncall"\nreason = "#1"'
+    )
+    capture("run-1")
+    result = run("--rl-trace=run-1", "--rl-selftest")
+    result.stdout.fnmatch_lines(
+        ["metrics::accepted_trajectory_throughput *, but is waived by oncall until 2999-01-31*"]
+    )
+
+
 def test_an_item_that_fails_already_is_not_credited_to_a_damage(run: Run, capture: Write, three_runs: Path) -> None:
     capture("run-1", rate=8.0)
     result = run("--rl-trace=run-1", "--rl-selftest")
