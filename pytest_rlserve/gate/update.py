@@ -76,11 +76,14 @@ def update(
         changes = tuple(change_of(key, c, reason or why) for key, c in sorted(comparisons.items()) if c.current)
         return Update(written=True, summary=f"{summary}; {why}", changes=changes)
     document = copy.deepcopy(dict(found.document))
-    left_out = _align(document, _definitions(captures, keys, scope), runs)
+    definitions = _definitions(captures, keys, scope)
     if new_only:
+        left_out = _align(document, definitions, runs)
         added = complete(document, runs)
         written = store.write(path, document, over=found)
-        return Update(written=written, summary=f"baseline {path.name}: {added} new measurements added, none changed")
+        return Update(
+            written=written, summary=f"baseline {path.name}: {added} new measurements added, none changed{left_out}"
+        )
     moved = {key: c for key, c in comparisons.items() if c.verdict in ("regressed", "improved")}
     undecided = [key for key, c in comparisons.items() if c.verdict == "inconclusive" and c.result is not None]
     if (moved or undecided) and not reason and not known(document, runs):
@@ -94,10 +97,13 @@ def update(
     doubt = "".join(f"; warning: {one}" for one in cautions(found, captures))
     if not known(document, runs):
         document["factors"] = dict(captures[0].manifest.factors)
+    left_out = ""
     if moved and not known(document, runs):
         open_level(document, moved, runs, reason or "")
+        _redefine(document, definitions)
         what = f"new level with {_runs(len(runs))}, accepted because: {reason}"
     else:
+        left_out = _align(document, definitions, runs)
         if undecided:
             runs = [{**run, "reason": reason} for run in runs]
         what = f"{_runs(append(document, runs))} added{f', accepted because: {reason}' if undecided else ''}"
@@ -107,6 +113,15 @@ def update(
         summary=f"baseline {path.name}: {what if written else 'nothing changed'}{left_out}{doubt}",
         changes=changes if written else (),
     )
+
+
+def _redefine(document: dict[str, Any], definitions: Mapping[str, Any]) -> None:
+    """Let a new level define its metrics anew, such as reuse over fewer workers, without the noise of the old ones."""
+    stored = document["definitions"]
+    for key, one in definitions.items():
+        if key in stored and stored[key]["digest"] != one["digest"]:
+            document["carried"].pop(key, None)
+    stored |= definitions
 
 
 def _align(document: dict[str, Any], definitions: Mapping[str, Any], runs: list[dict[str, Any]]) -> str:

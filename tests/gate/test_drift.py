@@ -59,7 +59,7 @@ def test_small_steps_add_up_to_a_regression_although_the_newest_runs_are_close()
 
 
 def test_what_accepted_changes_measured_on_few_runs_is_not_known_exactly() -> None:
-    """Twelve changes to and fro, each measured with an error of 3 %: their sum is off by 10 % (times the root of twelve)."""
+    """Twelve changes to and fro, each measured with an error of 3 %: their sum is off by 10 % (root of twelve)."""
     levels = [level(10.0, "a", "b", "c"), *({f"l{n}": [10.0]} for n in range(12))]
     document = dict(baseline(*levels, moved=[0.0] * 12).document)
     current = level(8.6, "x", "y", "z")

@@ -451,3 +451,15 @@ def test_a_ci_that_is_switched_off_is_no_ci(
 ) -> None:
     monkeypatch.setenv("CI", value)
     assert "warning" not in started.take(measured(10.0, job="d")).summary
+
+
+def test_a_new_level_defines_its_metrics_anew(series: Series) -> None:
+    """Half the workers: reuse over two is not compared with reuse over four, yet two runs over two are alike."""
+    series.take(*(open_capture(RECORDED / f"baseline_kv_{number}") for number in (1, 2, 3)))
+    half = open_capture(RECORDED / "regressed_half_workers_1")
+    assert series.gate(half).comparison("kv_reuse_fraction", 0.02).verdict == "not_comparable"
+    done = series.take(half, reason="two workers are enough")
+    assert done.written and "left out" not in done.summary
+    assert series.gate(half).comparison("kv_reuse_fraction", 0.02).verdict in ("unchanged", "inconclusive")
+    assert series.values("kv_reuse_fraction") != [None]
+    assert "kv_reuse_fraction" not in series.document["carried"]
