@@ -109,8 +109,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if typed:
             raise pytest.UsageError(f"rlserve: {', '.join(typed)} without a capture to judge: pass --rl-trace=PATH")
         return
+    from pytest_rlserve.asked import asked
     from pytest_rlserve.controller import Controller
-    from pytest_rlserve.session import RUN, Run, asked
+    from pytest_rlserve.session import RUN, Run
 
     run = config.stash[RUN] = Run(config, asked(config))
     if not hasattr(config, "workerinput"):

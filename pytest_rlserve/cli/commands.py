@@ -69,7 +69,7 @@ def _coverage(capture: Capture) -> str:
     from pytest_rlserve.gate.coverage import coverage
     from pytest_rlserve.gate.report import sources
     from pytest_rlserve.reports.escape import terminal_safe
-    from pytest_rlserve.reports.tables import evidence
+    from pytest_rlserve.reports.remarks import evidence
 
     lines = [asdict(line) for line in coverage(capture) if line.total]
     report = {"captures": [{"name": capture.name, "sources": sources(capture), "coverage": lines}]}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlserve.reports import breakdown, tables, wording
+from pytest_rlserve.reports import breakdown, remarks, tables, wording
 from pytest_rlserve.reports import report as report_format
 from pytest_rlserve.reports.escape import block, cell, code, marker
 from pytest_rlserve.reports.left_out import left_out
@@ -54,28 +54,28 @@ def markdown(report: Mapping[str, Any], *, limit: int = COMMENT_BYTES) -> str:
 
     The frame of headings alone takes about 2,000 bytes; a lower limit gets just that frame.
     """
-    messages = [f"{block(text)}\n" for text in tables.messages(report)]
-    facts = " · ".join(map(_inline, tables.provenance(report)))
+    messages = [f"{block(text)}\n" for text in remarks.messages(report)]
+    facts = " · ".join(map(_inline, remarks.provenance(report)))
     sections = [
         _table(_VERDICTS, "#### This changes the baseline", tables.baseline_changes(report)),
         _table(_VERDICTS, "#### Compared with the baseline", tables.comparisons(report, quiet=False)),
-        _list(_VERDICTS, "", tables.notes(report)),
+        _list(_VERDICTS, "", remarks.notes(report)),
         _table(_PROBLEMS, "#### Limits", tables.limits(report, quiet=False)),
         _table(_PROBLEMS, "#### Checks", tables.checks(report, quiet=False)),
-        _list(_PROBLEMS, "", tables.reasons(report)),
+        _list(_PROBLEMS, "", remarks.reasons(report)),
         _list(_PROBLEMS, "#### Not run", [(tables.Name(name),) for name in report.get("not_run", ())]),
         _table(_PROBLEMS, "#### Why", tables.why(report)),
         _folded(_DETAILS, "In full, with what to type", messages),
         _table(_EVIDENCE, "#### Attempts and requests", tables.counts(report)),
-        _list(_EVIDENCE, "", tables.residuals(report)),
+        _list(_EVIDENCE, "", remarks.residuals(report)),
         _table(_UNCHANGED, "Unchanged", tables.comparisons(report, quiet=True), fold=True),
         _table(_UNCHANGED, "Limits kept", tables.limits(report, quiet=True), fold=True),
         _table(_UNCHANGED, "Checks passed", tables.checks(report, quiet=True), fold=True),
         *(_table(_DETAILS, table.title, table, fold=True) for table in breakdown.breakdowns(report)),
         _table(_DETAILS, "Measured", tables.metrics(report), fold=True),
         _list(_DETAILS, "Left out", left_out(report), fold=True),
-        _list(_DETAILS, "Not observable", tables.not_observable(report), fold=True),
-        _list(_DETAILS, "Evidence", tables.evidence(report), fold=True),
+        _list(_DETAILS, "Not observable", remarks.not_observable(report), fold=True),
+        _list(_DETAILS, "Evidence", remarks.evidence(report), fold=True),
         Section(_EVIDENCE, "", list(filter(None, [facts]))),
     ]
     return _fit(_top(report), [section for section in sections if section.rows], limit)

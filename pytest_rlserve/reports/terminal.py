@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from pytest_rlserve.reports import breakdown, tables, wording
+from pytest_rlserve.reports import breakdown, remarks, tables, wording
 from pytest_rlserve.reports import report as report_format
 from pytest_rlserve.reports.escape import clamp, terminal_safe
 from pytest_rlserve.reports.left_out import left_out
@@ -38,13 +38,13 @@ def terminal(report: Row, *, verbose: bool = False, columns: int = 100) -> str:
     sections = [
         _verdict(report, columns),
         _counts(report, columns),
-        _lines((tables.residuals if verbose else tables.leftovers)(report), columns),
-        _lines(tables.evidence(report), columns) if verbose else "",
+        _lines((remarks.residuals if verbose else remarks.leftovers)(report), columns),
+        _lines(remarks.evidence(report), columns) if verbose else "",
         _checks(report, columns, verbose),
-        _lines(tables.reasons(report), columns),
+        _lines(remarks.reasons(report), columns),
         _comparisons(report, columns),
-        _lines(tables.notes(report), columns),
-        *(_message(message) for message in tables.messages(report) if verbose),
+        _lines(remarks.notes(report), columns),
+        *(_message(message) for message in remarks.messages(report) if verbose),
         _grid(_both(tables.limits(report, quiet=False), tables.limits(report, quiet=True)), columns),
         _lines(left_out(report, judged=not verbose), columns),
         *_breakdowns(report, columns, verbose),
@@ -195,7 +195,7 @@ def _message(message: str) -> str:
 
 
 def _metrics(report: Row, columns: int, verbose: bool) -> str:
-    table, absent = tables.metrics(report), list(tables.not_observable(report))
+    table, absent = tables.metrics(report), list(remarks.not_observable(report))
     if verbose or len(table.rows) + len(absent) < FEW_METRICS:
         return "\n\n".join(filter(None, [_grid(table, columns), _lines(absent, columns)]))
     return f"measured: {len(table.rows):,} values, {len(absent):,} not observable (verbose lists them)"
