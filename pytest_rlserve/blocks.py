@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LONG = 64
 """Blocks of a mean row from which looking for an earlier row is cheaper than sorting all of it."""
 _MARKS = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+_AT_ONCE = 8192
+"""Rows whose marks are Python numbers at the same time."""
 _BUCKET_BITS = 8
 _ONE_BUCKET = 1 << 18
 """Hashes that are sorted at once; more are first dealt into buckets that fit into the processor's cache."""
@@ -70,23 +72,38 @@ def _earlier_rows(hashes: Hashes, starts: Numbers, ends: Numbers) -> tuple[Numbe
     The last block of a prompt may be begun only, so the one before it is what the next turn has in common.
     """
     latest: dict[int, int] = {}
+    look_up = latest.get
     parents, shared = np.full(len(starts), -1, dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
-    firsts, lasts, at = starts.tolist(), ends.tolist(), hashes.item
-    for row, (start, end) in enumerate(zip(firsts, lasts, strict=True)):
-        length = end - start
-        marks = [at(start + mark - 1) for mark in _MARKS if mark <= length]
-        if length > 1:
-            marks.insert(0, at(end - 2))
-        parent = next((latest[mark] for mark in marks if mark in latest), -1)
-        if parent >= 0:
+    firsts, lasts = starts.tolist(), ends.tolist()
+    for row, (start, end, marks) in enumerate(zip(firsts, lasts, _marks(hashes, starts, ends), strict=True)):
+        parent = None
+        for mark in marks:
+            if (parent := look_up(mark)) is not None:
+                break
+        if parent is not None:
             first = firsts[parent]
-            common = min(length, lasts[parent] - first)
+            common = min(end - start, lasts[parent] - first)
             differ = hashes[start : start + common] != hashes[first : first + common]
             stop = int(differ.argmax()) if common else 0
             parents[row], shared[row] = parent, stop if common and differ[stop] else common
         for mark in marks:
             latest[mark] = row
     return parents, shared
+
+
+def _marks(hashes: Hashes, starts: Numbers, ends: Numbers) -> Iterator[list[int]]:
+    """Yield for each row some of its hashes: the last but one, and those at fixed places, the farthest first."""
+    lengths = ends - starts
+    places = np.column_stack([ends - 2, *(starts + mark - 1 for mark in _MARKS)])
+    there = np.column_stack([lengths > 1, *(lengths >= mark for mark in _MARKS)])
+    for first in range(0, len(starts), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        found = hashes[np.where(there[some], places[some], 0)].tolist() if len(hashes) else [[]] * len(there[some])
+        # Of a row that is too short for a place, so it is for all before it, except for the first.
+        for marks, count, more in zip(
+            found, there[some, 1:].sum(axis=1).tolist(), there[some, 0].tolist(), strict=True
+        ):
+            yield [*marks[: 1 if more else 0], *marks[len(marks) - count :]]
 
 
 def _held_by_children(parents: Numbers, shared: Numbers, arrival: Any, until: Any) -> Numbers:

@@ -5,8 +5,9 @@ One element a row of the requests table, in the table's order; −1 or NaN where
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -57,10 +58,6 @@ class Prompts:
     """Model and block size: blocks of different kinds are never the same."""
     hashed: NDArray[np.bool_]
     """Rows with blocks, a block size and a time of receipt."""
-
-    def whole_blocks(self, row: int) -> NDArray[np.uint64]:
-        """Return the hashes of a row's whole blocks."""
-        return self.hashes[self.starts[row] : self.ends[row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +144,13 @@ def _visits(found: Prompts, cuts: dict[str, list[float]], cell_of: Callable[[int
     """Pair every hashed row with the cells of the epochs between its receipt and its first token."""
     codes: dict[Hashable, int] = {}
     rows, cells = [], []
-    for row in np.flatnonzero(found.hashed).tolist():
-        some = cuts.get(found.worker[row] or "", [])
-        first, last = np.searchsorted(some, [found.received[row], found.first_token[row]], side="right").tolist()
-        met = dict.fromkeys(cell_of(row, epoch) for epoch in range(first, last + 1))
-        for cell in met:  # once each: a row that met a cache twice is no other row to itself
+    hashed = np.flatnonzero(found.hashed)
+    times = zip(hashed.tolist(), found.received[hashed].tolist(), found.first_token[hashed].tolist(), strict=True)
+    for row, received, first_token in times:
+        some = cuts.get(found.worker[row] or "", ())
+        epochs = range(bisect_right(some, received), bisect_right(some, first_token) + 1)
+        for cell in dict.fromkeys(cell_of(row, epoch) for epoch in epochs):
+            # once each: a row that met a cache twice is no other row to itself
             if cell is not None:
                 rows.append(row)
                 cells.append(codes.setdefault(cell, len(codes)))
@@ -183,28 +182,49 @@ def continued_tokens(found: Prompts, visits: Visits, available: Numbers) -> tupl
     """
     certain = np.maximum(available, 0) * np.maximum(found.block, 0)
     possible = certain.copy()
-    turns: dict[Hashable, list[int]] = {}
+    turns: dict[Hashable, list[Turn]] = {}
     order = np.argsort(found.rank[visits.rows], kind="stable")
+    known = _turns(found)
     for row, cell in zip(visits.rows[order].tolist(), visits.cells[order].tolist(), strict=True):
         if found.session[row] is None:
             continue
+        here = known[row]
         earlier = turns.setdefault((found.session[row], cell), [])
-        blocks = int(available[row] * found.block[row])
-        for turn in filter(lambda turn: _continues(found, turn, row), reversed(earlier)):
-            end = min(found.length[turn] + found.output[turn] - 1, found.length[row]) // found.block[row]
-            possible[row] = max(possible[row], end * found.block[row])
-            if found.length[turn] <= blocks:
-                certain[row] = max(certain[row], end * found.block[row])
+        blocks = int(available[row]) * here.block
+        for turn in filter(lambda turn: _continues(found.hashes, turn, here), reversed(earlier)):
+            end = min(turn.length + turn.output - 1, here.length) // here.block
+            possible[row] = max(possible[row], end * here.block)
+            if turn.length <= blocks:
+                certain[row] = max(certain[row], end * here.block)
                 break
-        earlier.append(row)
+        earlier.append(here)
     return certain, possible
 
 
-def _continues(found: Prompts, turn: int, row: int) -> bool:
+class Turn(NamedTuple):
+    """A row's prompt in plain numbers, which are quicker one by one than those of an array."""
+
+    start: int
+    end: int
+    block: int
+    length: int
+    output: int
+    first_token: float
+    ended: float
+
+
+def _turns(found: Prompts) -> list[Turn]:
+    columns = (getattr(found, name).tolist() for name in ("starts", "ends", *Turn._fields[2:]))
+    return list(map(Turn._make, zip(*columns, strict=True)))
+
+
+def _continues(hashes: NDArray[np.uint64], turn: Turn, row: Turn) -> bool:
     """Tell whether a prompt begins with the whole blocks of an earlier turn that had ended by then."""
-    if not found.ended[turn] <= found.first_token[row] or found.length[turn] > found.length[row]:
+    if not turn.ended <= row.first_token or turn.length > row.length or turn.output < 1 or turn.block != row.block:
         return False
-    if found.output[turn] < 1 or found.block[turn] != found.block[row]:
+    blocks = turn.end - turn.start
+    if blocks > row.end - row.start:
         return False
-    whole = found.whole_blocks(turn)
-    return bool(np.array_equal(whole, found.whole_blocks(row)[: len(whole)]))
+    if blocks and hashes[row.start + blocks - 1] != hashes[turn.start + blocks - 1]:
+        return False  # where any block differs, the last one nearly always does
+    return bool((hashes[row.start : row.start + blocks] == hashes[turn.start : turn.end]).all())

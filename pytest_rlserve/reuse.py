@@ -16,7 +16,7 @@ from pytest_rlserve.joins import join
 from pytest_rlserve.prompts import available_blocks, by_version, by_worker, continued_tokens, prompts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from numpy.typing import NDArray
 
@@ -71,6 +71,37 @@ def _from_usage(capture: Capture) -> Numbers:
     return numbers
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What each row could find in its cache."""
+
+    available: Numbers
+    """Leading blocks; −1 where it is not known which cache it met."""
+    certain: Numbers
+    """Tokens, with the output of earlier turns where that is there for certain."""
+    possible: Numbers
+    """Tokens, with that output where the prompt may repeat it."""
+
+
+def _reach(found: Prompts, visits: Visits) -> Reach:
+    available = available_blocks(found, visits)
+    return Reach(available, *continued_tokens(found, visits, available))
+
+
+def _in_workers(capture: Capture, cuts: Callable[[str], list[float]]) -> Reach:
+    """Return what each row could find in its worker's cache, cut at those instants; the same cuts are judged once."""
+    found, done = capture.derive(prompts), capture.derive(_reaches)
+    key = tuple((worker, tuple(cuts(worker))) for worker in sorted({one for one in found.worker if one is not None}))
+    if key not in done:
+        done[key] = _reach(found, by_worker(found, cuts))
+    return done[key]
+
+
+def _reaches(capture: Capture) -> dict[Hashable, Reach]:
+    """Return where the answers of one capture are kept."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
     """Prompt tokens that could have come from a cache."""
@@ -86,15 +117,14 @@ def ceilings(capture: Capture) -> Ceilings:
     found, known = capture.derive(prompts), capture.derive(fleet)
     reused = capture.derive(cached).best
 
-    def tokens(visits: Visits) -> Numbers:
-        available = available_blocks(found, visits)
-        certain, possible = continued_tokens(found, visits, available)
-        return np.where(available < 0, -1, np.maximum(certain, np.minimum(reused, possible)))
+    def tokens(reach: Reach) -> Numbers:
+        sure = np.maximum(reach.certain, np.minimum(reused, reach.possible))
+        return np.where(reach.available < 0, -1, sure)
 
     def cuts(worker: str) -> list[float]:
         return sorted({*known.emptied(worker), *known.changes(worker)})
 
-    return Ceilings(fleet=tokens(by_version(found, capture)), worker=tokens(by_worker(found, cuts)))
+    return Ceilings(fleet=tokens(_reach(found, by_version(found, capture))), worker=tokens(_in_workers(capture, cuts)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +150,8 @@ def excess(capture: Capture) -> Excess:
     said = numbers.best
     served = np.array([cache is not None for cache in found.cache], dtype=bool)
     judged = found.hashed & served & (said >= 0) & (said <= found.tokens)
-    current = _reach(found, known.changes)
-    lasting = _reach(found, lambda worker: known.emptied(worker, valid=True))
+    current = _in_workers(capture, known.changes).possible
+    lasting = _in_workers(capture, lambda worker: known.emptied(worker, valid=True)).possible
     beyond = judged & (said - current >= found.block)
     # A router's index may outlive a cache, so a prediction counts only where the records tell of cache resets.
     told = said is numbers.engine or any(update.tells("cache_reset") for update in known.updates)
@@ -129,12 +159,6 @@ def excess(capture: Capture) -> Excess:
     rest = np.where(beyond, said - np.maximum(current, np.minimum(said, lasting)), 0)
     rest[(rest < found.block) | _began_before(capture, found)] = 0
     return Excess(judged=judged, stale=stale, unexplained=rest, predicted=said is numbers.predicted)
-
-
-def _reach(found: Prompts, cuts: Callable[[str], list[float]]) -> Numbers:
-    """Return how many tokens each row could find in its worker's cache, cut at those instants."""
-    visits = by_worker(found, cuts)
-    return continued_tokens(found, visits, available_blocks(found, visits))[1]
 
 
 def _began_before(capture: Capture, found: Prompts) -> Mask:
