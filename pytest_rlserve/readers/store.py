@@ -74,6 +74,8 @@ class Tree:
     prefix: PurePosixPath
     system: Any
     sizes: dict[PurePosixPath, int] = field(default_factory=dict)
+    lead: str = ""
+    """What the store's own paths have before the key."""
 
     @classmethod
     def of(cls, uri: str) -> Tree:
@@ -92,8 +94,11 @@ class Tree:
             infos = _below(system, str(key)) or [system.get_file_info(str(key))]
         except (OSError, ValueError, ImportError) as error:
             refuse(f"{scheme}://{key}", "cannot be listed", error)
-        files = {PurePosixPath(one.path): one.size for one in infos if one.type == pyarrow.fs.FileType.File}
-        return cls(scheme, key, system, files)
+        files = [one for one in infos if one.type == pyarrow.fs.FileType.File]
+        # Some file systems of fsspec put a slash before every path.
+        lead = "/" if not key.root and any(one.path.startswith("/") for one in files) else ""
+        sizes = {PurePosixPath(one.path.removeprefix(lead)): one.size for one in files}
+        return cls(scheme, key, system, sizes, lead)
 
     @property
     def root(self) -> Remote:
@@ -220,7 +225,9 @@ class Remote:
     def open(self, mode: str = "rb") -> IO[bytes]:
         """Open it for reading in order."""
         assert mode == "rb"
-        return io.BufferedReader(Ranges(self.tree.system, str(self.key), str(self), self.stat().st_size), _AHEAD)
+        return io.BufferedReader(
+            Ranges(self.tree.system, f"{self.tree.lead}{self.key}", str(self), self.stat().st_size), _AHEAD
+        )
 
     def read_bytes(self) -> bytes:
         """Read it whole."""
