@@ -106,6 +106,8 @@ def _reason(uri: str, error: Exception) -> str:
     code = found[1] if found else ""
     if code in (*_LOCKED, "INTERNAL_FAILURE") and not _keys():
         return "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    if "OAuth2 access token" in str(error):
+        return "there are no credentials: set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud"
     return _REASONS.get(code) or str(error).splitlines()[0][:200]
 
 

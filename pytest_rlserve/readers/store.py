@@ -2,7 +2,8 @@
 
 A prefix is listed once, whole or not at all. Objects are streamed in ranges; one that fails for a while is asked for
 again. Amazon's own variables give credentials, region and endpoint (AWS_ENDPOINT_URL). gs:// goes through pyarrow
-as well, every other protocol through fsspec, if that is installed.
+as well, with Google's default credentials or to an emulator (STORAGE_EMULATOR_HOST); every other protocol goes through
+fsspec, if that is installed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 import os
 import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<key>.*)")
 _AHEAD = 8 << 20
 """Bytes that one request fetches."""
+_PATIENCE = timedelta(seconds=10)
+_GOOGLE = ("gs", "gcs")
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -91,7 +95,7 @@ class Tree:
 
         try:
             system = _system(scheme)
-            infos = _below(system, str(key)) or [system.get_file_info(str(key))]
+            infos = _below(system, str(key), empty=scheme in _GOOGLE) or [system.get_file_info(str(key))]
         except (OSError, ValueError, ImportError) as error:
             refuse(f"{scheme}://{key}", "cannot be listed", error)
         files = [one for one in infos if one.type == pyarrow.fs.FileType.File]
@@ -106,11 +110,12 @@ class Tree:
         return Remote(self, self.prefix)
 
 
-def _below(system: Any, key: str) -> list[Any]:
+def _below(system: Any, key: str, *, empty: bool) -> list[Any]:
+    """List what lies below; with `empty`, what is not there has nothing below it."""
     from pyarrow.fs import FileSelector
 
     try:
-        infos: list[Any] = system.get_file_info(FileSelector(key, recursive=True))
+        infos: list[Any] = system.get_file_info(FileSelector(key, recursive=True, allow_not_found=empty))
     except (FileNotFoundError, NotADirectoryError):
         return []
     return infos
@@ -129,8 +134,11 @@ def _system(scheme: str) -> Any:
             connect_timeout=5,
             request_timeout=30,
         )
-    if scheme in ("gs", "gcs"):
-        return fs.GcsFileSystem()
+    if scheme in _GOOGLE:
+        emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+        plain, _, host = emulator.rpartition("://")
+        known = {"anonymous": True, "scheme": plain or "http", "endpoint_override": host} if emulator else {}
+        return fs.GcsFileSystem(retry_time_limit=_PATIENCE, **known)
     try:
         fsspec = import_module("fsspec")
     except ImportError:
