@@ -180,8 +180,8 @@ def continued_tokens(found: Prompts, visits: Visits, available: Numbers) -> tupl
     there are two answers: tokens that are there for certain, as the available blocks cover the earlier turn's
     whole prompt; and tokens that are there if the prompt repeats the earlier turn token by token.
     """
-    certain = np.maximum(available, 0) * np.maximum(found.block, 0)
-    possible = certain.copy()
+    held = np.maximum(available, 0) * np.maximum(found.block, 0)
+    certain, possible, blocks = held.tolist(), held.tolist(), (available * found.block).tolist()
     turns: dict[Hashable, list[Turn]] = {}
     order = np.argsort(found.rank[visits.rows], kind="stable")
     known = _turns(found)
@@ -190,15 +190,16 @@ def continued_tokens(found: Prompts, visits: Visits, available: Numbers) -> tupl
             continue
         here = known[row]
         earlier = turns.setdefault((found.session[row], cell), [])
-        blocks = int(available[row]) * here.block
-        for turn in filter(lambda turn: _continues(found.hashes, turn, here), reversed(earlier)):
-            end = min(turn.length + turn.output - 1, here.length) // here.block
-            possible[row] = max(possible[row], end * here.block)
-            if turn.length <= blocks:
-                certain[row] = max(certain[row], end * here.block)
+        for turn in reversed(earlier):
+            if not _continues(found.hashes, turn, here):
+                continue
+            end = min(turn.length + turn.output - 1, here.length) // here.block * here.block
+            possible[row] = max(possible[row], end)
+            if turn.length <= blocks[row]:
+                certain[row] = max(certain[row], end)
                 break
         earlier.append(here)
-    return certain, possible
+    return np.array(certain, dtype=np.int64), np.array(possible, dtype=np.int64)
 
 
 class Turn(NamedTuple):

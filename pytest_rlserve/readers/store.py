@@ -184,7 +184,7 @@ class Remote:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Return the parts of its key."""
+        """Return all its parts."""
         return self.key.parts
 
     @property
