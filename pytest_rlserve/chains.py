@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -100,24 +101,33 @@ class Chains:
         return table
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A chains table in another process or on another machine, of which only the rows' last hashes are here."""
+
+    fetch: Callable[[], pa.Table]
+    ends: pa.Array
+
+
 class Deferred:
     """A chains table in parts, some of which are elsewhere until somebody asks."""
 
     def __init__(self, parts: Iterable[Any]) -> None:
-        """Take the parts in order: tables, others like this, or what fetches one."""
-        self._parts = list(parts)
+        """Take the parts in order: tables, and tables that are elsewhere."""
+        self.parts = list(parts)
 
     def table(self) -> pa.Table:
         """Return the whole table."""
-        self._parts = [gathered(part) for part in self._parts]
-        return pa.concat_tables(self._parts) if self._parts else CHAINS.empty_table()
+        self.parts = [gathered(part) for part in self.parts]
+        return pa.concat_tables(self.parts) if self.parts else CHAINS.empty_table()
 
 
 def gathered(chains: Any) -> pa.Table:
     """Return a chains table, wherever it is."""
     if isinstance(chains, pa.Table):
         return chains
-    return chains.table() if isinstance(chains, Deferred) else chains()
+    table: pa.Table = chains.table() if isinstance(chains, Deferred) else chains.fetch()
+    return table
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -148,20 +158,25 @@ def lists_of(chains: pa.Table, rows: Iterable[int]) -> list[list[int] | None]:
     return [_list(chains, row) for row in rows]
 
 
-def last(chains: pa.Table, rows: Iterable[int]) -> list[int | None]:
-    """Return the last hash of some rows, which stands for the whole prompt; None for a row without any."""
-    ends = []
+def ends(chains: Any) -> pa.ChunkedArray:
+    """Return the last hash of each row, which stands for its whole prompt; nothing is fetched for it."""
+    if isinstance(chains, Elsewhere):
+        return pa.chunked_array([chains.ends], pa.uint64())
+    if isinstance(chains, Deferred):
+        return pa.chunked_array([one for part in chains.parts for one in ends(part).chunks], pa.uint64())
+    found = []
     for own in chains["own"].chunks:
         offsets = np.asarray(own.offsets)
-        found = np.asarray(own.values)[np.maximum(offsets[1:], 1) - 1] if len(own.values) else np.zeros(len(own))
-        ends.append(pa.array(found, pa.uint64(), mask=offsets[1:] == offsets[:-1]))
-    own_ends = pa.chunked_array(ends, pa.uint64())
-    numbers = list(rows)
-    found = own_ends.take(pa.array(numbers, pa.int64())).to_pylist()
-    return [
-        end if end is not None else next(iter((_list(chains, row) or [])[-1:]), None)
-        for row, end in zip(numbers, found, strict=True)
-    ]
+        own_ends = np.asarray(own.values)[np.maximum(offsets[1:], 1) - 1] if len(own.values) else np.zeros(len(own))
+        found.append(pa.array(own_ends, pa.uint64(), mask=offsets[1:] == offsets[:-1]))
+    whole = pa.chunked_array(found, pa.uint64())
+    borrowed = np.flatnonzero(whole.is_null().to_numpy() & (lengths(chains) > 0))
+    if not len(borrowed):
+        return whole
+    filled = whole.to_pylist()
+    for row, hashes in zip(borrowed.tolist(), lists_of(chains, borrowed.tolist()), strict=True):
+        filled[row] = hashes[-1] if hashes else None
+    return pa.chunked_array([filled], pa.uint64())
 
 
 def _list(chains: pa.Table, row: int) -> list[int] | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_rlserve import chains as module
 from pytest_rlserve.capture import Capture
-from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, expand, last, lengths, lists_of
+from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, ends, expand, lengths, lists_of
 from pytest_rlserve.checks import CHECKS, run_checks
 from pytest_rlserve.engine.share import load, save
 from pytest_rlserve.gate.workload import workload_of
@@ -60,7 +60,7 @@ def test_some_rows_are_told_without_unpacking_all(both: tuple[pa.Table, list[Row
     table, rows = both
     numbers = range(len(rows))
     assert lists_of(table, numbers) == rows
-    assert last(table, reversed(numbers)) == [row[-1] if row else None for row in reversed(rows)]
+    assert ends(table).to_pylist() == [row[-1] if row else None for row in rows]
     assert lengths(table).tolist() == [-1 if row is None else len(row) for row in rows]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
-from pytest_rlserve.chains import last
+from pytest_rlserve.chains import ends
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.metrics.served import completed_numbers, completed_rows
@@ -53,8 +53,8 @@ def _workload(capture: Capture) -> dict[str, Any] | None:
         if row["session_id"] and row["received_at"] is not None:
             seen = row["received_at"], number
             first[row["session_id"]] = min(seen, first.get(row["session_id"], seen))
-    ends = last(capture.packed, [numbers[number] for _, number in first.values()])
-    chains = {end for end in ends if end is not None}
+    prompts = ends(capture.chains).take([numbers[number] for _, number in first.values()])
+    chains = set(prompts.drop_null().to_pylist())
     if not chains or not lengths:
         return None
     return {

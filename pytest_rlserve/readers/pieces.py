@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from isal import isal_zlib
 
+from pytest_rlserve.chains import ends
 from pytest_rlserve.readers.dynamo import Shard, uncollected
 from pytest_rlserve.readers.jsonl import File
 from pytest_rlserve.readers.lines import GZIP_MAGIC, Lines, Span
@@ -108,10 +109,10 @@ def read_piece(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]], pa.Table]:
-    """Read one piece; the hashes, which are most of it, are returned apart."""
+    """Read one piece; the hashes, which are most of it, are returned apart, and only each row's last one with it."""
     answer, tables = _read(piece)
     chains = tables.pop("chains")
-    return (answer, tables), chains
+    return (answer, tables | {"ends": ends(chains).combine_chunks()}), chains
 
 
 def _read(piece: Piece) -> tuple[dict[str, Any], dict[str, pa.Table]]:

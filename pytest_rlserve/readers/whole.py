@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve import model
-from pytest_rlserve.chains import joined
+from pytest_rlserve.chains import Elsewhere, joined
 from pytest_rlserve.engine import cluster, local, progress
 from pytest_rlserve.readers.dynamo import Shard
 from pytest_rlserve.readers.pieces import Piece, cuts, read_apart, read_piece
@@ -163,7 +163,8 @@ def read_on_ray(files: Sequence[File], engine: str) -> list[Content | None]:
             for piece in some:
                 (answer, tables), chains = next(answers)
                 progress.advance(piece.end - piece.start, sum(answer["kinds"].values()))
-                read.append((answer, piece, partial(dict, tables, chains=chains)))
+                there = Elsewhere(chains, tables.pop("ends"))
+                read.append((answer, piece, partial(dict, tables, chains=there)))
             found.append(_put_together(Whole(file), read, digest))
     return found
 

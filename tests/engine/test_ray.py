@@ -20,6 +20,9 @@ from pytest_rlserve.gate.items import items
 from pytest_rlserve.gate.policy_file import load
 from pytest_rlserve.gate.report import build
 from pytest_rlserve.gate.verdicts import Gate
+from pytest_rlserve.gate.workload import workload_of
+from pytest_rlserve.metrics import METRICS
+from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.readers import open_capture, whole
 from pytest_rlserve.readers.pieces import Piece, read_apart
 from pytest_rlserve.reports import render
@@ -51,8 +54,12 @@ def test_two_nodes_read_what_one_process_reads(two_nodes: Any) -> None:
 def test_hashes_stay_with_the_workers_until_they_are_asked_for(two_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = on_ray(EXAMPLE, two_nodes)
     monkeypatch.setattr(Deferred, "table", lambda self: pytest.fail("fetched"))
-    assert found.has("requests")
-    assert found.scalars["ttft_ms"].null_count < found.scalars.num_rows
+    assert workload_of([found]) == workload_of([open_capture(EXAMPLE)])
+    for name in METRICS:
+        if not name.startswith(("kv_", "warmup_time")):
+            measure(found, name)
+    with pytest.raises(pytest.fail.Exception, match="fetched"):
+        measure(found, "kv_reuse_ceiling")
 
 
 def test_a_damaged_shard_is_told_as_here(two_nodes: Any, tmp_path: Path) -> None:
