@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pytest_rlserve.readers import Head, reader
+from pytest_rlserve.readers.dynamo_columns import Doubt
 from pytest_rlserve.readers.dynamo_prompts import Decoded, Prompts
-from pytest_rlserve.readers.dynamo_quick import Block, Doubt, understand
+from pytest_rlserve.readers.dynamo_quick import Block, understand
 from pytest_rlserve.readers.dynamo_shapes import RequestEnd, RequestPayload, ToolEvent
 from pytest_rlserve.readers.jsonl import Content, File, RowReader
 from pytest_rlserve.readers.lines import Lines, split, stripped

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pytest_rlserve.readers.ranges import TRIES, Ranges, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from os import PathLike
 
 _URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<key>.*)")
@@ -63,11 +63,7 @@ def matching(pattern: str) -> list[Place]:
         return []
     tree = Tree.of(f"{found['scheme']}://{'/'.join(parts[:plain])}")
     keys = {key.parts[: len(parts)] for key in tree.sizes if len(key.parts) >= len(parts)}
-    return [Remote(tree, PurePosixPath(*key)) for key in sorted(keys) if _fit(key, parts)]
-
-
-def _fit(key: Sequence[str], pattern: Sequence[str]) -> bool:
-    return all(fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(key, pattern, strict=True))
+    return [Remote(tree, PurePosixPath(*key)) for key in sorted(keys) if all(map(fnmatch.fnmatchcase, key, parts))]
 
 
 @dataclass(frozen=True, eq=False)
