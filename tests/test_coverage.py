@@ -36,6 +36,7 @@ def test_each_question_is_answered_for_how_many_of_how_many(tmp_path: Path) -> N
         ("was every completed request traced", "traceable requests"): (1, 2),
         ("how was latency made up", "rows"): (1, 2),
         ("what did the engine reuse", "completed requests"): (1, 2),
+        ("which weights did each worker have", "workers that served"): (0, 0),
     }
 
 

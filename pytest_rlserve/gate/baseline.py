@@ -90,14 +90,14 @@ class Baseline:
         """Tell whether the baseline has come further than its anchor."""
         return len(self.document["levels"]) > 1 or len(self.values(key)) > len(self.anchor(key))
 
-    def calm_spread(self, key: str, *, linear: bool) -> tuple[float, float]:
+    def calm_spread(self, key: str, *, linear: bool, start: float = 0.0) -> tuple[float, float]:
         """Return the variance between jobs of the newest level as its neighbours in time show it.
 
         Neighbours differ by noise alone, while the whole level may have drifted: the mean squared successive
         difference (J. von Neumann and others, The mean square successive difference, Annals of Mathematical
         Statistics 12, 1941). Its degrees of freedom are worth about two thirds of their number.
         """
-        means = [math.fsum(v) / len(v) for v in self.values(key).values()]
+        means = [math.fsum(v) / len(v) + start for v in self.values(key).values()]
         y = means if linear else [math.log(mean) for mean in means if mean > 0]
         steps = [(after - before) ** 2 for before, after in itertools.pairwise(y)]
         return (math.fsum(steps) / 2 / len(steps), len(steps) * 2 / 3) if steps else (0.0, 0.0)

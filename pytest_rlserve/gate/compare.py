@@ -10,6 +10,7 @@ from pytest_rlserve.gate.decision import ALPHA, Result, decide, decide_with_zero
 from pytest_rlserve.gate.doubts import across_versions, cautions, doubts, not_improved
 from pytest_rlserve.gate.identity import job_names, not_comparable
 from pytest_rlserve.gate.rounding import rounded
+from pytest_rlserve.gate.scales import assumed_sd, head_start, is_exact, is_linear, raised
 from pytest_rlserve.metrics import measuring
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ ComparisonVerdict = Literal[
     "unchanged", "improved", "regressed", "inconclusive", "no_baseline", "not_comparable", "invalid", "waived"
 ]
 AllowedBy = Literal["policy", "default", "test"]
-_ASSUMED_SD = {"p95": 0.06, "p99": 0.10}
-_ASSUMED_SD_OF_RATE = 0.03
-_ASSUMED_SD_OF_FRACTION = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +108,6 @@ class Prepared:
         return is_linear(self.comparison.unit)
 
 
-def is_linear(unit: str) -> bool:
-    """Tell whether values of that unit are compared by differences, since 0 is a value on it."""
-    return unit == "fraction"
-
-
 def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Baseline | None, scope: Scope) -> Prepared:
     """Hold one metric of captures against a baseline, up to the estimate of the harm.
 
@@ -130,7 +123,7 @@ def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Bas
         verdict="inconclusive",
         unit=first.unit,
         better=first.better,
-        allowed=0.0 if first.unit == "count" else allowed,
+        allowed=0.0 if is_exact(first.unit) else allowed,
         message="",
         current=runs,
     )
@@ -157,16 +150,17 @@ def prepare(captures: Sequence[Capture], key: str, allowed: float, baseline: Bas
 
 def _estimated(known: Comparison, captures: Sequence[Capture], baseline: Baseline, first: Measurement) -> Prepared:
     linear = is_linear(known.unit)
-    current = by_job(known.current)
-    stored = by_job(known.baseline)
+    stored, current = (raised(by_job(side), known.unit) for side in (known.baseline, known.current))
     values = [value for side in (stored, current) for some in side.values() for value in some]
-    if known.unit == "count" or (not linear and min(values) <= 0):
+    if is_exact(known.unit) or (not linear and min(values) <= 0):
         current = {job: [rounded(value) for value in values] for job, values in current.items()}  # as it is stored
         before, after = (_mean([_mean(v) or 0.0 for v in side.values()]) or 0.0 for side in (stored, current))
         return Prepared(comparison=known, zero=decide_with_zero(before, after, first.better))
     if statistics.compared_inside(stored, current, baseline.carried(known.metric)):
         known = replace(known, baseline=tuple(one for one in known.baseline if one[0] in current))  # those to show
     pairs = baseline.pairs(known.metric, captures, [value for _, value in known.current])
+    start = head_start(known.unit)
+    pairs = {name: ([v + start for v in old], [v + start for v in new]) for name, (old, new) in pairs.items()}
     found = statistics.estimate_pairs(pairs, better=first.better, linear=linear) if pairs else None
     found = found or statistics.estimate(
         stored,
@@ -176,7 +170,9 @@ def _estimated(known: Comparison, captures: Sequence[Capture], baseline: Baselin
         linear=linear,
         carried=baseline.carried(known.metric),
     )
-    return Prepared(comparison=known, estimate=found)
+    return Prepared(
+        comparison=known, estimate=replace(found, baseline=found.baseline - start, current=found.current - start)
+    )
 
 
 def conclude(
@@ -233,10 +229,3 @@ def _redefined(baseline: Baseline, measured: Measurement) -> list[str]:
         for part, value in measured.definition.items()
         if part != "digest" and stored[part] != value
     ] or [f"the definition of {measured.name} has changed"]
-
-
-def assumed_sd(key: str, unit: str) -> float:
-    """Return the spread between jobs that is assumed for a metric until three jobs have shown it."""
-    if unit == "fraction":
-        return _ASSUMED_SD_OF_FRACTION
-    return _ASSUMED_SD.get(key.partition(".")[2], _ASSUMED_SD_OF_RATE)

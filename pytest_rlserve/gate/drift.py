@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_rlserve.gate import statistics
 from pytest_rlserve.gate.decision import ALPHA, Result, decide
+from pytest_rlserve.gate.scales import head_start, raised
 
 if TYPE_CHECKING:
     from pytest_rlserve.gate.baseline import Baseline
@@ -31,6 +32,7 @@ def drift(
     allowed: float,
     linear: bool,
     assumed_sd: float,
+    unit: str = "",
     alpha: float = ALPHA,
 ) -> tuple[Result, float] | None:
     """Compare current runs with the anchor at twice the allowed change.
@@ -40,17 +42,20 @@ def drift(
     anchor = baseline.anchor(key)
     if not anchor or not baseline.beyond_anchor(key):
         return None
+    start = head_start(unit)
     found = statistics.estimate(
-        {f"anchor/{job}": values for job, values in anchor.items()},
-        current,
+        {f"anchor/{job}": values for job, values in raised(anchor, unit).items()},
+        raised(current, unit),
         better=better,
         assumed_sd=assumed_sd,
         linear=linear,
-        carried=statistics.pooled([baseline.carried(key), baseline.calm_spread(key, linear=linear)]),
+        carried=statistics.pooled([baseline.carried(key), baseline.calm_spread(key, linear=linear, start=start)]),
     )
     explained, error = _explained(baseline, key, linear=linear)
     found = replace(
         found,
+        baseline=found.baseline - start,
+        current=found.current - start,
         step=found.step - explained,
         harm=found.harm - (explained if better == "lower" else -explained),
         error=math.hypot(found.error, error),

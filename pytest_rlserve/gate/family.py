@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from pytest_rlserve.gate import wording
 from pytest_rlserve.gate.attribution import EXPLAINED, explain
-from pytest_rlserve.gate.compare import Comparison, Prepared, assumed_sd, by_job, conclude, prepare
+from pytest_rlserve.gate.compare import Comparison, Prepared, by_job, conclude, prepare
 from pytest_rlserve.gate.decision import holm, shares
 from pytest_rlserve.gate.drift import drift
+from pytest_rlserve.gate.scales import assumed_sd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,7 @@ class Family:
             allowed=found.allowed,
             linear=prepared.linear,
             assumed_sd=assumed_sd(found.metric, found.unit),
+            unit=found.unit,
             alpha=self._policy.alpha,
         )
         if drifted is None or drifted[0].verdict != "regressed":

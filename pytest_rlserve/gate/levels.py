@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.gate import baseline as store
 from pytest_rlserve.gate import statistics
-from pytest_rlserve.gate.compare import is_linear
 from pytest_rlserve.gate.rounding import rounded
+from pytest_rlserve.gate.scales import is_linear, raised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,8 +93,9 @@ def complete(document: dict[str, Any], runs: list[dict[str, Any]]) -> int:
 def _carry_over(document: dict[str, Any]) -> None:
     """Let the spread between jobs that the closing level has shown live on, pooled with what came before."""
     for key in document["definitions"]:
-        linear = is_linear(document["definitions"][key]["unit"])
-        jobs = store.values_of(document["levels"][-1]["runs"], key)
+        unit = document["definitions"][key]["unit"]
+        linear = is_linear(unit)
+        jobs = raised(store.values_of(document["levels"][-1]["runs"], key), unit)
         if len(jobs) < 2 or (not linear and min(v for values in jobs.values() for v in values) <= 0):
             continue
         before = document["carried"].get(key, {"variance": 0.0, "df": 0.0})

@@ -105,3 +105,21 @@ def test_in_one_job_the_two_values_shown_differ_by_the_change_shown(tmp_path: Pa
     assert found.result is not None and found.result.noise is not None
     assert found.result.noise.origin == "same job"
     assert found.result.current / found.result.baseline - 1 == pytest.approx(found.result.delta, abs=1e-6)
+
+
+def test_one_request_that_queued_is_no_regression_of_a_queue_of_none(tmp_path: Path) -> None:
+    need("baseline_jobb_1")
+    found = series(tmp_path, *REPEATS).gate(opened("baseline_jobb_1")).comparison("queue_depth.mean", 0.2)
+    assert found.verdict == "unchanged"
+    assert "baseline  0 requests" in found.message and "current   0.0013 requests" in found.message
+    assert found.result is not None and (found.result.baseline, found.result.delta) == (
+        pytest.approx(0.0, abs=1e-9), pytest.approx(1 / 784, rel=0.1),
+    )  # fmt: skip
+
+
+def test_a_queue_as_the_primary_is_held_against_its_anchor_too(tmp_path: Path) -> None:
+    found = series(tmp_path, *REPEATS)
+    found.policy = dataclasses.replace(found.policy, primary="queue_depth.mean", gated={"queue_depth.mean": 0.2})
+    for number in range(3):
+        found.take(as_job("baseline_kv_1", f"job-{number}"))
+    assert found.gate(as_job("baseline_kv_2", "job-z")).compare("queue_depth.mean").verdict == "pass"
