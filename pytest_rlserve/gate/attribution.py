@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
 from pytest_rlserve.gate.identity import job_names
+from pytest_rlserve.gate.losses import losses_of, sentence
 from pytest_rlserve.gate.place import place_of
 from pytest_rlserve.gate.statistics import compared_inside
 from pytest_rlserve.metrics import measuring
@@ -49,6 +50,8 @@ class Causes:
     stages: tuple[Cause, ...]
     """Parts of residence: change as a share of the baseline's residence."""
     place: str
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """By how much KV reuse lost more to each cause, as shares of prompt tokens."""
 
     def sentence(self) -> str:
         """Say it in one line, the largest contribution first."""
@@ -59,17 +62,31 @@ class Causes:
                 largest = max(self.stages, key=lambda one: abs(one.change))
                 text += f" ({largest.name} {units.percent(largest.change)}{self.place})"
             parts.append(text)
-        return ", ".join(parts)
+        said = sentence(self.losses)
+        return ", ".join(parts) + (f"; {said}" if said else "")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return them as the report's `why`: delta is a factor's own change, share its part of the whole."""
+        """Return them as the report's `why`: delta is a factor's own change, share its part of the whole.
+
+        The losses of KV reuse come last: they add up to the change of reuse, and have no share in the rate's.
+        """
         whole = sum(factor.contribution for factor in self.factors)
         moved = abs(whole) >= _WORTH_SHARING
         named = [*self.factors, *(Cause(f"residence: {s.name}", s.change, s.contribution) for s in self.stages)]
         ranked = sorted(named, key=lambda one: (-abs(one.contribution), one.name))
-        return [
-            {"factor": one.name, "delta": one.change, "share": one.contribution / whole if moved else None}
+        rows: list[dict[str, Any]] = [
+            {
+                "factor": one.name,
+                "delta": one.change,
+                "share": one.contribution / whole if moved else None,
+                "unit": "ratio",
+            }
             for one in ranked
+        ]
+        lost = sorted(self.losses.items(), key=lambda item: (-abs(item[1]), item[0]))
+        return rows + [
+            {"factor": f"KV reuse lost: {name}", "delta": grown, "share": None, "unit": "fraction"}
+            for name, grown in lost
         ]
 
 
@@ -86,7 +103,8 @@ def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Ca
     largest = max(stages, key=lambda one: abs(one.change)) if stages else None
     grown = largest is not None and largest.change > 0
     place = place_of(baseline, captures, largest.name, scope) if largest and grown else ""
-    return Causes(tuple(factors), tuple(stages), f", most {place}" if place else "")
+    losses = losses_of(baseline, captures, scope)
+    return Causes(tuple(factors), tuple(stages), f", most {place}" if place else "", losses)
 
 
 def _sides(

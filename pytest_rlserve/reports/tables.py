@@ -170,8 +170,9 @@ def why(report: Row) -> Table:
     """Return the factors behind the change of the primary metric."""
     table = Table("why", ("factor", "change", "share of it"), "lrr")
     for row in report.get("why", ()):
-        delta, share = row.get("delta"), row.get("share")
-        change = "n/a" if delta is None else units.percent(delta)
-        part = "n/a" if share is None else units.percent(share, signed=False)
+        delta, share, unit = row.get("delta"), row.get("share"), row.get("unit", "ratio")
+        change = "n/a" if delta is None else units.change(delta, unit)
+        unknown = "" if unit == "fraction" else "n/a"
+        part = unknown if share is None else units.percent(share, signed=False)
         table.rows.append((row["factor"], change, part))
     return table

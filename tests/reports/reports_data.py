@@ -202,9 +202,9 @@ def regressed() -> Report:
             }
         ],
         why=[
-            {"factor": "residence", "delta": 0.064, "share": 0.97},
-            {"factor": "in flight", "delta": 0.001, "share": 0.01},
-            {"factor": "completion", "delta": -0.002, "share": 0.02},
+            {"factor": "residence", "delta": 0.064, "share": 0.97, "unit": "ratio"},
+            {"factor": "in flight", "delta": 0.001, "share": 0.01, "unit": "ratio"},
+            {"factor": "completion", "delta": -0.002, "share": 0.02, "unit": "ratio"},
         ],
     )
 
