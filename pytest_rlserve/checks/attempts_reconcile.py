@@ -129,8 +129,9 @@ def _served_twice(capture: Capture) -> list[Finding]:
     for key, extra in again.items():
         account = accounts[key]
         served = rows.take(joined.served[key]).to_pylist()
-        shared = served[0]["x_request_id"]
-        named = f"x_request_id {shared}" if shared else f"attempt {account.attempt_id}"
+        shared = {row["x_request_id"] for row in served}
+        one_id = shared.pop() if len(shared) == 1 else None
+        named = f"x_request_id {one_id}" if one_id else f"attempt {account.attempt_id}"
         findings.append(
             Finding(
                 message=(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 _PLACE = ("source", "line")
-_LOOKED_AT = ("x_request_id", "received_at", "ended_at", "input_length")
+_LOOKED_AT = ("x_request_id", "received_at", "ended_at", "input_length", "finish_reason")
 
 
 def duplicates(capture: Capture) -> dict[int, str]:
@@ -39,25 +39,37 @@ def duplicates(capture: Capture) -> dict[int, str]:
 def served_again(capture: Capture) -> dict[int, list[int]]:
     """Return id() of each account that was served more often than it asked for → the numbers of the rows too many.
 
-    That is the same prompt again, or a request while the one before it still ran. Ask through
-    ``capture.derive(served_again)``.
+    That is the same prompt again, a request while the one before it still ran, or more answers than it says it took
+    turns. A request that broke off is no turn, and one that follows it under another id was sent by the framework.
+    Ask through ``capture.derive(served_again)``.
     """
     joined, copies = capture.derive(join), capture.derive(duplicates)
     accounts = {id(owner): owner for owner in joined.owners.values()}
     rows = capture.scalars.select(_LOOKED_AT).to_pylist()
+    told = any(row["finish_reason"] for row in rows)  # without any, nothing tells an answer from a broken stream
     extra: dict[int, list[int]] = {}
     for key, all_numbers in joined.served.items():
         numbers = [number for number in all_numbers if number not in copies]
         if len(numbers) < 2:
             continue
         turns = accounts[key].get("turns")
-        if turns:
-            again = numbers[turns:]
-        else:
-            again = [b for a, b in pairwise(numbers) if _overlap(rows[a], rows[b]) or _same_prompt(capture, rows, a, b)]
+        if turns and len(numbers) <= turns:
+            continue
+        answered = [number for number in numbers if rows[number]["finish_reason"] or not told]
+        again = set(answered[turns:] if turns else ())
+        if not turns or told:
+            again.update(b for a, b in pairwise(numbers) if _repeats(capture, rows, a, b, told=told))
         if again:
-            extra[key] = again
+            extra[key] = [number for number in numbers if number in again]
     return extra
+
+
+def _repeats(capture: Capture, rows: list[dict[str, Any]], one: int, other: int, *, told: bool) -> bool:
+    """Tell whether a row is the one before it once more, and not what the framework sent after that had broken off."""
+    ids = {rows[one]["x_request_id"], rows[other]["x_request_id"]}
+    if told and not rows[one]["finish_reason"] and len(ids) == 2 and None not in ids:
+        return False
+    return _overlap(rows[one], rows[other]) or _same_prompt(capture, rows, one, other)
 
 
 def _overlap(first: dict[str, Any], second: dict[str, Any]) -> bool:

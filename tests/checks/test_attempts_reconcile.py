@@ -117,6 +117,32 @@ def test_an_attempt_that_says_its_turns_is_held_to_them(folder: Path, turns: int
     assert found.status == status
 
 
+LENGTH = {"finish_reason": "length", "backend_finish_reason": "length"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "status"),
+    [
+        ({"x_request_id": "second"}, "pass"),  # canceled or failed, and sent anew by the framework
+        ({"x_request_id": "third"}, "fail"),  # the client let go of it, and sent it again by itself
+        ({"x_request_id": "second", "finish_reason_metadata": LENGTH}, "fail"),  # one answer too many
+    ],
+)
+@pytest.mark.parametrize("turns", [2, None])
+def test_what_broke_off_is_no_turn(folder: Path, broken: Record, status: str, turns: int | None) -> None:
+    rows = [
+        request_end("first", 0, 1, session="s", finish_reason_metadata=LENGTH, replay=hashed(1)),
+        request_end("broken", 2, 3, session="s", replay=hashed(1, 2), **broken),
+        request_end("third", 4, 5, session="s", finish_reason_metadata=LENGTH, replay=hashed(1, 2)),
+    ]
+    fields = {"session_id": "s"} | ({"turns": turns} if turns else {})
+    found = judged(folder, completed("a", 0, 10, **fields), rows=rows)
+    assert found.status == status
+    assert [one.message for one in found.findings] == (
+        ["attempt a has 3 serving rows for one attempt: the client sent it again by itself"] * (status == "fail")
+    )
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_a_second_attempt_that_nobody_calls_a_retry_is_a_warning(folder: Path, told: bool) -> None:
     events = [attempt("dispatched", "a", 0, sample_id="s"), attempt("failed", "a", 1)]
