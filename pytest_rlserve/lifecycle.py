@@ -27,6 +27,8 @@ PHASES = (
 )
 """What an update consists of, in the order in which it should happen."""
 _SETTING_OUT = PHASES[:6]
+_ANNOUNCING = ("gate_closed", "transfer_started", "transfer", "transfer_finished")
+"""What names the version that is to be loaded."""
 _ARRIVED = PHASES[-2:]
 
 
@@ -117,9 +119,17 @@ class Update:
 
     @property
     def version(self) -> str | None:
-        """Return the version that it brings."""
+        """Return the version that it brings: what was announced, else what its workers then say."""
+        if self.announced is not None:
+            return self.announced
         said = [event.version for event in self.events if event.version is not None and event.name == "version"]
         return said[-1] if said else next((e.version for e in reversed(self.events) if e.version is not None), None)
+
+    @property
+    def announced(self) -> str | None:
+        """Return the version to be loaded, if all of its records that name one before it is there name the same."""
+        said = {event.version for event in self.events if event.name in _ANNOUNCING and event.version is not None}
+        return said.pop() if len(said) == 1 else None
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -141,11 +151,20 @@ class Update:
         return any(event.name == name for event in self.events)
 
     def reached(self, worker: str) -> bool | None:
-        """Tell whether a worker got the new weights: its version says so, else its transfer; None if nothing does."""
+        """Tell whether a worker got the new weights: its version says so, else its transfer; None if nothing does.
+
+        A version that is another number than the announced one is not the new one; names are not compared.
+        """
         for names in (("version",), ("transfer", "transfer_finished"), ("ready", "resume")):
             if any(map(self.tells, names)):
-                return bool(self.passage(worker).times(*names))
+                passage = self.passage(worker)
+                return bool(passage.times(*names)) and not (names == ("version",) and self._differs(passage))
         return None
+
+    def _differs(self, passage: Passage) -> bool:
+        got = [event.version for event in passage.events if event.name == "version" and event.good][-1]
+        wanted = self.announced
+        return str(got).isdecimal() and str(wanted).isdecimal() and int(str(got)) != int(str(wanted))
 
     def passage(self, worker: str) -> Passage:
         """Return the way of that worker; where only the fleet has events, those of the fleet if it is meant."""

@@ -89,7 +89,10 @@ def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
         return
     if not reached:
         since = capture.derive(fleet).version_at(worker, update.end)
-        still = f", which stays on version {since}" if since is not None else ""
+        got = f"loaded version {since} instead of {update.version}"
+        still = (
+            f", which {got if passage.times('version') else f'stays on version {since}'}" if since is not None else ""
+        )
         yield _finding(f"{update} missed worker {worker}{still}", events)
         return
     yield from _resets(capture, update, passage, worker)

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins.versions import number, versions
 from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.fleet import Fleet
     from pytest_rlserve.ledger import Account
 
 _NAME = "versions_advance"
@@ -25,14 +27,14 @@ def versions_advance(capture: Capture, evidence: Evidence) -> Outcome:
     """Policy versions do not go backwards, on any worker or in the trainer, and no lag is negative.
 
     A counter that starts anew after a fail-over makes the stalest samples look freshest: their lag is negative and
-    never exceeds a limit. A fall right after a `checkpoint_restored`, or with a new run, is what resuming does and
-    only a warning; an attempt accepted by an older version than generated it fails either way. Versions that are
-    names ("initial") have no order and are left out.
+    never exceeds a limit. A worker that restarted under another id is the same worker. A fall right after a
+    `checkpoint_restored`, or with a new run, is what resuming does and only a warning; an attempt accepted by an older
+    version than generated it fails either way. Versions that are names ("initial") have no order and are left out.
     """
     columns = ["event", "t", "run", "worker_id", "policy_version", "source", "line"]
     events = [row for row in capture.control_events.select(columns).to_pylist() if row["t"] is not None]
     events.sort(key=lambda row: float(row["t"]))
-    seen, findings = _falls(events)
+    seen, findings = _falls(events, capture.derive(fleet))
     accepted = [a for a in capture.derive(ledger).attempts if a.acceptance == "accepted"]
     lags = {id(account): lag for account in accepted if (lag := _lag(capture, account)) is not None}
     negative = [account for account in accepted if lags.get(id(account), 0) < 0]
@@ -49,7 +51,7 @@ def versions_advance(capture: Capture, evidence: Evidence) -> Outcome:
     return Outcome(observed=looked - bad, of=looked, noun=noun, findings=findings)
 
 
-def _falls(events: list[dict[str, Any]]) -> tuple[int, list[Finding]]:
+def _falls(events: list[dict[str, Any]], known: Fleet) -> tuple[int, list[Finding]]:
     """Return how many versions there were to look at, and each that is lower than the one before it."""
     last: dict[str, tuple[float, dict[str, Any]]] = {}
     restored = -1.0
@@ -61,14 +63,15 @@ def _falls(events: list[dict[str, Any]]) -> tuple[int, list[Finding]]:
         if value is None or row["event"] not in (_OF_A_WORKER, *_OF_THE_TRAINER):
             continue
         looked += 1
-        where = _where(row)
-        before, earlier = last.get(where, (value, row))
+        where, who = _where(row), _who(row, known)
+        before, earlier = last.get(who, (value, row))
         if value < before:
             resumed = restored >= earlier["t"] or len({row["run"], earlier["run"]} - {None}) == 2
             text = f"policy_version went from {before:g} to {value:g} {where}"
+            text += f" ({earlier['worker_id']} before it restarted)" if row["worker_id"] != earlier["worker_id"] else ""
             text += ", as the run was resumed" if resumed else f", {row['t'] - earlier['t']:.1f} s after it had risen"
             findings.append(_finding(text, "warning" if resumed else "failure", row["source"], row["line"]))
-        last[where] = value, row
+        last[who] = value, row
     return looked, findings
 
 
@@ -76,6 +79,11 @@ def _where(row: dict[str, Any]) -> str:
     if row["event"] in _OF_THE_TRAINER:
         return "in the trainer"
     return f"on worker {row['worker_id']}" if row["worker_id"] else "on the fleet"
+
+
+def _who(row: dict[str, Any], known: Fleet) -> str:
+    """Say whose version it is: a worker's by the first id it had."""
+    return known.origin(row["worker_id"]) if row["event"] == _OF_A_WORKER and row["worker_id"] else _where(row)
 
 
 def _lag(capture: Capture, account: Account) -> float | None:

@@ -35,6 +35,20 @@ def test_a_good_update_of_two_workers_passes(folder: Path) -> None:
     assert (result.status, result.observed, result.of) == ("pass", 2, 2)
 
 
+def loaded(events: list[Record], worker: int, version: object) -> list[Record]:
+    """Let one worker report another version than the update brings."""
+    return [
+        event | {"policy_version": version}
+        if (event["event"], event.get("worker_id")) == ("version", worker)
+        else event
+        for event in events
+    ]
+
+
+def test_versions_that_are_names_are_not_held_against_numbers(folder: Path) -> None:
+    assert judged(folder, [*started(1), *loaded(update(1), 1, "weights-1")]).status == "pass"
+
+
 @pytest.mark.parametrize("step", ["pause", "ready", "transfer_started"])
 def test_steps_that_a_source_does_not_record_are_not_asked_for(folder: Path, step: str) -> None:
     assert judged(folder, [*started(1), *without(update(1), step, 1)]).status == "pass"
@@ -56,6 +70,7 @@ def test_steps_that_a_source_does_not_record_are_not_asked_for(folder: Path, ste
             "it was paused on worker 2 0.200 s after the transfer of weights began",
         ),
         (without(update(1, 2), "version", 2), "update u1 missed worker 2, which stays on version 0"),
+        (loaded(update(1, 2), 2, 0), "update u1 missed worker 2, which loaded version 0 instead of 1"),
     ],
 )
 def test_a_step_left_out_or_out_of_order_is_named(folder: Path, events: list[Record], words: str) -> None:

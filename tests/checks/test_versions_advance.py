@@ -41,6 +41,13 @@ def test_a_fall_names_both_versions_and_the_worker(tmp_path: Path) -> None:
     assert (finding.path, finding.line) == ("control.jsonl", 2)
 
 
+def test_a_worker_that_restarted_under_another_id_is_still_the_same(tmp_path: Path) -> None:
+    restart = control("cache_reset", 30, worker_id=8, replaced_worker_id=7)
+    result = judged(tmp_path, [version(20, 57), restart, version(40, 1, worker=8)])
+    assert (result.status, result.observed, result.of) == ("fail", 1, 2)
+    assert "policy_version went from 57 to 1 on worker 8 (7 before it restarted), 20.0 s after" in result.message()
+
+
 def test_the_order_is_that_of_time_and_not_of_lines(tmp_path: Path) -> None:
     assert judged(tmp_path, [version(40, 2), version(20, 1)]).status == "pass"
 
