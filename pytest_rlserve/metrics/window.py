@@ -41,6 +41,7 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
     excluded = _merged([(one.start, one.end) for one in capture.derive(restarts)], start, end)
     closings = [(a, _opened(capture, a, b)) for a, b in shut_spans(capture)]
     _require_openings(capture, closings)
+    _require_closings(capture, start, end)
     shut = _merged(closings, start, end)
     found = Window(
         start=start,
@@ -123,9 +124,15 @@ def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
 
 def shut_spans(capture: Capture) -> list[tuple[float, float]]:
     """Return when each update shut the gate and opened it again, by opening; infinity if it never did."""
+    return _gates(capture)[0]
+
+
+def _gates(capture: Capture) -> tuple[list[tuple[float, float]], list[float]]:
+    """Return when the gate was shut and opened again, and each opening of an update that never shut it."""
     spans: list[tuple[float, float]] = []
     shut: dict[object, float] = {}
     early: dict[object, float] = {}
+    knew: set[object] = set()
     for event in _events(capture, "gate_opened", "gate_closed"):
         update, instant = event["update"], event["t"]
         if event["event"] == "gate_opened" and update in shut:
@@ -136,7 +143,10 @@ def shut_spans(capture: Capture) -> list[tuple[float, float]]:
             spans.append((instant, instant))
         else:
             shut.setdefault(update, instant)
-    return spans + [(instant, math.inf) for instant in shut.values()]
+        if event["event"] == "gate_closed":
+            knew.add(update)
+    alone = [instant for update, instant in early.items() if update not in knew]
+    return spans + [(instant, math.inf) for instant in shut.values()], alone
 
 
 def _opened(capture: Capture, shut: float, opened: float) -> float:
@@ -160,6 +170,23 @@ def _require_openings(capture: Capture, closings: list[tuple[float, float]]) -> 
             f"no record opens the update gate again that was shut at {since:.3f}, "
             f"yet {let_in:,} attempts were dispatched after it and completed"
         )
+
+
+def _require_closings(capture: Capture, start: float, end: float) -> None:
+    """Refuse a gate that no record shut before it opened, although attempts had been let in: the record was lost.
+
+    The time that it was shut would count as worked in, and the update would read as a loss.
+    """
+    for opened in sorted(_gates(capture)[1]):
+        let_in = sum(
+            account.dispatched_at is not None and start <= account.dispatched_at < opened
+            for account in capture.derive(ledger).attempts
+        )
+        if let_in and opened <= end:
+            raise NotMeasurable(
+                f"no record shuts the update gate that was opened at {opened:.3f}, "
+                f"yet {let_in:,} attempts of the window had been dispatched before it"
+            )
 
 
 def _undone(capture: Capture, seconds: float) -> str:

@@ -162,6 +162,20 @@ def test_a_lost_opening_does_not_shorten_the_window(folder: Path) -> None:
     assert "10 attempts were dispatched after it and completed" in str(measured.why)
 
 
+@pytest.mark.parametrize("others", [[], gate(5, 6, 2)])
+@pytest.mark.parametrize(("dispatched", "known"), [(0.5, False), (3.5, True)])
+def test_a_lost_closing_does_not_lengthen_the_window(
+    folder: Path, others: list[Record], dispatched: float, known: bool
+) -> None:
+    """Attempts were let in before the gate opened, so it had been shut in between; else the run began with it shut."""
+    events = [event for n in range(40) for event in completed(f"a{n}", dispatched, 9)]
+    capture = opened(folder, control=[*step(0, 0, 10), control("gate_opened", 3, update=1), *others], attempts=events)
+    measured = measure(capture, "accepted_trajectory_throughput")
+    assert (measured.value is not None) is known
+    if not known:
+        assert "40 attempts of the window had been dispatched before it" in str(measured.why)
+
+
 def test_a_gate_shut_all_the_time_leaves_nothing_to_observe(folder: Path) -> None:
     measured = measure(recorded(folder, *step(0, 0, 10), *gate(-1, 20)), "accepted_trajectory_throughput")
     assert measured.value is None
