@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_rlserve.capture import Finding
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
 _NAME = "attempts_reconcile"
+_STEP = ("step_started", "step_finished")
 _TOLD = {"dispatched", *OUTCOMES, *DECISIONS}
 
 
@@ -48,6 +50,7 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
     for level, some in (("attempt", accounts.attempts), ("request", accounts.requests)):
         findings += _open(level, [account for account in some if account.outcome is None], len(some), evidence)
     findings += [*_served_twice(capture), *_unaccounted(capture), *_untold_retries(accounts)]
+    findings += _half_told_steps(capture, accounts)
     ended = sum(account.outcome is not None for account in own)
     return Outcome(observed=ended, of=len(own), noun=noun, findings=findings)
 
@@ -111,6 +114,29 @@ def _untold_retries(accounts: Ledger) -> Iterator[Finding]:
             ids=ids,
             count=len(ids),
         )
+
+
+def _half_told_steps(capture: Capture, accounts: Ledger) -> Iterator[Finding]:
+    """Warn of trained steps that lost a record of theirs: no window holds them, and a rate over the others differs.
+
+    A step that had only begun when the run was stopped accepted nothing, and lacks nothing.
+    """
+    told: dict[int, dict[str, tuple[str, int]]] = {}
+    for row in capture.control_events.select(["event", "step", "source", "line"]).to_pylist():
+        if row["event"] in _STEP and row["step"] is not None:
+            told.setdefault(row["step"], {})[row["event"]] = row["source"], row["line"]
+    if not any(len(records) == len(_STEP) for records in told.values()):
+        return  # the source tells only of one end of its steps
+    trained = Counter(account.trained_in for account in accounts.attempts if account.acceptance == "accepted")
+    for step, records in sorted(told.items()):
+        lost = [name for name in _STEP if name not in records]
+        if lost and trained[step]:
+            (path, line), *_ = records.values()
+            text = (
+                f"step {step} accepted {trained[step]:,} attempts, but has no {lost[0]} record: "
+                "it is left out of the window of the throughput metrics"
+            )
+            yield Finding(message=text, severity="warning", check=_NAME, path=path, line=line)
 
 
 def _many(ids: Sequence[str], noun: str) -> str:

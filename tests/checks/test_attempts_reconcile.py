@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hand_made import Record, attempt, completed, opened, request, request_end
+from hand_made import Record, attempt, completed, control, opened, request, request_end
 
 from pytest_rlserve.checks import CheckResult, Evidence, run_check
 
@@ -151,3 +151,28 @@ def test_a_second_attempt_that_nobody_calls_a_retry_is_a_warning(folder: Path, t
     found = judged(folder, events)
     assert found.status == "pass"
     assert [(one.severity, one.ids) for one in found.findings] == ([] if told else [("warning", ("b",))])
+
+
+@pytest.mark.parametrize(
+    ("lost", "warned"),
+    [
+        ((1, "step_started"), "step 1 accepted 1 attempt"),
+        ((2, "step_finished"), "step 2 accepted 1 attempt"),
+        ((3, "step_finished"), None),  # it had only begun when the run was stopped
+        (None, None),
+    ],
+)
+def test_a_trained_step_that_lost_a_record_is_a_warning(
+    folder: Path, lost: tuple[int, str] | None, warned: str | None
+) -> None:
+    steps = [
+        control(event, step + after, step=step)
+        for step in (1, 2, 3)
+        for event, after in (("step_started", 0), ("step_finished", 0.9))
+        if (step, event) != lost
+    ]
+    events = [event for step in (1, 2) for event in completed(f"a{step}", step + 0.1, step + 0.8, step=step)]
+    found = judged(folder, events, control=steps)
+    assert found.status == "pass"
+    assert [one.severity for one in found.findings] == ["warning"] * bool(warned)
+    assert [warned in one.message for one in found.findings if warned] == [True] * bool(warned)
