@@ -27,14 +27,17 @@ def outcomes_agree(capture: Capture, evidence: Evidence) -> Outcome:
     and an ordinary finish reason, and a framework takes the stump for an answer. The backend's own finish reason in
     the row tells: `cancelled`, `abort` or an error. Of an attempt with several rows the last one counts. Dynamo
     writes finish reasons only for requests with a session. It is inconclusive where fewer than 95 % of the
-    completed have one.
+    completed have one; where more do, a row with a session but without a reason is a warning: a stream that broke off
+    leaves it, as when a worker dies or the client closes.
     """
     joined = capture.derive(join)
-    rows = capture.scalars.select(["finish_reason", "backend_finish_reason", "source", "line"]).to_pylist()
+    rows = capture.scalars.select(
+        ["finish_reason", "backend_finish_reason", "session_id", "source", "line"]
+    ).to_pylist()
     accounts = {id(owner): owner for owner in joined.owners.values()}
     served = [(accounts[key], rows[numbers[-1]]) for key, numbers in joined.served.items()]
     completed = [(account, row) for account, row in served if account.outcome == "completed"]
-    told = [(account, row) for account, row in completed if row["finish_reason"] or row["backend_finish_reason"]]
+    told = [(account, row) for account, row in completed if _told(row)]
     cut = [(account, row, why) for account, row in told if (why := _cut_short(row))]
     findings = [_contradiction(*one) for one in cut[:_NAMED]]
     if more := cut[_NAMED:]:
@@ -44,6 +47,14 @@ def outcomes_agree(capture: Capture, evidence: Evidence) -> Outcome:
     if unused:
         text = f"{len(unused):,} {joined.level}s were finished by the engine although the framework had given them up"
         findings.append(_finding(text, "note", unused[0][1], [account for account, _ in unused]))
+    broken = [(a, row) for a, row in completed if row["session_id"] and not _told(row)]
+    if broken and len(told) >= _ENOUGH * len(completed):
+        what = f"{joined.level} was" if len(broken) == 1 else f"{joined.level}s were"
+        text = (
+            f"{len(broken):,} completed {what} served by a row without a finish reason, as a worker's death or a "
+            "client that closes leaves it; look whether the answers are whole"
+        )
+        findings.append(_finding(text, "warning", broken[0][1], [account for account, _ in broken]))
     noun = f"completed {joined.level}s with a row"
     why = None
     if not completed:
@@ -55,6 +66,10 @@ def outcomes_agree(capture: Capture, evidence: Evidence) -> Outcome:
             "requests with a session, so send X-Dynamo-Session-ID"
         )
     return Outcome(observed=len(told) - len(cut), of=len(completed), noun=noun, findings=findings, inconclusive=why)
+
+
+def _told(row: dict[str, Any]) -> bool:
+    return bool(row["finish_reason"] or row["backend_finish_reason"])
 
 
 def _cut_short(row: dict[str, Any]) -> str | None:

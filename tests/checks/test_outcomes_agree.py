@@ -73,7 +73,10 @@ def test_a_finish_reason_here_and_there_is_too_little(tmp_path: Path) -> None:
     few = {f"x{number}": "stop" if number < 9 else None for number in range(10)}
     assert judged(tmp_path / "few", few).status == "inconclusive"
     most = {f"x{number}": "stop" if number < 19 else None for number in range(20)}
-    assert (judged(tmp_path / "most", most).status, judged(tmp_path / "most", most).observed) == ("pass", 19)
+    found = judged(tmp_path / "most", most)
+    assert (found.status, found.observed) == ("pass", 19)
+    (warning,) = found.findings  # a canceled request's row looks like this, and a killed worker's
+    assert (warning.severity, warning.ids, warning.line) == ("warning", ("x19",), 20)
 
 
 def test_a_contradiction_fails_even_where_most_rows_say_nothing(tmp_path: Path) -> None:
