@@ -147,11 +147,18 @@ def test_ends_of_requests_that_share_an_id_are_given_out_first_come_first_served
 @pytest.mark.parametrize(
     ("events", "text"),
     [
-        ([("completed", 0)], "completed attempt 'a', which was never dispatched or has already ended"),
+        ([("completed", 0)], "completed attempt 'a', which was never dispatched"),
         ([("accepted", 0)], "accepted attempt 'a', which was never dispatched"),
-        ([("completed", 0), ("dispatched", 1), ("completed", 2)], "which was never dispatched or has already ended"),
+        ([("completed", 0), ("dispatched", 1), ("completed", 2)], "which was never dispatched"),
         ([("dispatched", 0), ("completed", 1), ("failed", 2)], "attempt 'a' both completed and failed"),
-        ([("dispatched", 0), ("completed", 1), ("completed", 2)], "attempt 'a' both completed and completed"),
+        (
+            [("dispatched", 0), ("completed", 1), ("completed", 2)],
+            "attempt 'a' completed twice, a conflicting duplicate: t 179",
+        ),
+        (
+            [("dispatched", 0), ("completed", 1), ("completed", 1)],
+            "attempt 'a' completed twice, a duplicate (was a file",
+        ),
         (
             [("dispatched", 0), ("accepted", 1), ("completed", 2)],
             "accepted although it was still open, not completed",
@@ -180,6 +187,15 @@ def test_a_contradiction_is_told_with_its_place_and_the_first_word_stands(
     if events[0][0] == "dispatched" and first:
         assert counts is not None
         assert getattr(counts, first) == 1
+
+
+def test_an_end_of_a_request_told_twice_says_whether_it_says_the_same(folder: Path) -> None:
+    first = request("completed", "x", 1, output_tokens=5, finish_reason="length")
+    again, other = dict(first), first | {"output_tokens": 6}
+    assert texts(fold(folder, request("dispatched", "x", 0), first, again, other)) == [
+        "request 'x' of attempt 'a' completed twice, a duplicate (was a file copied or appended again?)",
+        "request 'x' of attempt 'a' completed twice, a conflicting duplicate: output_tokens 5 and 6",
+    ]
 
 
 def test_an_attempt_id_used_twice_is_two_dispatches_with_two_outcomes_and_a_finding(folder: Path) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pytest_rlserve.ledger.account import Key
 
 _OWN = {"event", "t", "level", "run", "attempt_id", "x_request_id", "x_request_ids", "source", "line"}
+_DIFFERENCES = 3
+"""Differing values that a message names."""
 _CARRIED = [column.name for column in ATTEMPT_EVENTS if column.name not in _OWN]
 
 
@@ -47,8 +49,11 @@ class Fold:
         if account is None and not self._told(event, "dispatched"):
             account = self._opened({**event, "t": None}, key)  # its source never tells of dispatches
             accounts.append(account)
+        if account is None and accounts:  # as many ends of the request came before as it was sent
+            self._contradict(event, _ended_again(accounts[-1], event))
+            return
         if account is None:
-            self._contradict(event, f"{kind} {_what(event)}, which was never dispatched or has already ended")
+            self._contradict(event, f"{kind} {_what(event)}, which was never dispatched")
             return
         self._settle(account, event)
 
@@ -75,7 +80,7 @@ class Fold:
         kind = event["event"]
         if kind in OUTCOMES:
             if account.outcome is not None:
-                self._contradict(event, f"{_what(event)} both {account.outcome} and {kind}")
+                self._contradict(event, _ended_again(account, event))
                 return
             account.outcome, account.ended_at = kind, event["t"]
         else:
@@ -159,6 +164,23 @@ def _what(event: dict[str, Any]) -> str:
     if event["level"] == "request":
         return f"request {event['request']!r} of attempt {event['attempt_id']!r}"
     return f"attempt {event['attempt_id']!r}"
+
+
+def _ended_again(account: Account, event: dict[str, Any]) -> str:
+    """Say that an end came after another one: the same once more, or which of its values differ."""
+    if account.outcome != event["event"]:
+        return f"{_what(event)} both {account.outcome} and {event['event']}"
+    said = {"t": account.ended_at, **account.fields}
+    differs = [n for n in ("t", *_CARRIED) if n in said and event[n] is not None and event[n] != said[n]]
+    if not differs:
+        return f"{_what(event)} {account.outcome} twice, a duplicate (was a file copied or appended again?)"
+    values = ", ".join(_both(name, said[name], event[name]) for name in differs[:_DIFFERENCES])
+    return f"{_what(event)} {account.outcome} twice, a conflicting duplicate: {values}"
+
+
+def _both(name: str, one: Any, other: Any) -> str:
+    """Name what differs, with its values if they are numbers: what a text says is nobody's to repeat."""
+    return f"{name} {one} and {other}" if isinstance(one, int | float) else name
 
 
 def _accepted_twice(attempts: Iterable[Account]) -> list[list[Account]]:
