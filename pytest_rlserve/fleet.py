@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_rlserve.lifecycle import Update
 
 _COLUMNS = (
-    "event", "t", "worker_id", "replaced_worker_id", "target_workers", "update", "policy_version", "in_flight",
+    "event", "t", "worker_id", "replaced_worker_id", "run", "target_workers", "update", "policy_version", "in_flight",
     "status", "reason", "source", "line",
 )  # fmt: skip
 
@@ -85,6 +85,7 @@ def _event(row: dict[str, Any]) -> Event:
         t=row["t"],
         worker=row["worker_id"],
         replaced=row["replaced_worker_id"],
+        run=row["run"],
         targets=tuple(row["target_workers"] or ()),
         update=row["update"],
         version=row["policy_version"],

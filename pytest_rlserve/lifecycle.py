@@ -40,6 +40,7 @@ class Event:
     t: float
     worker: str | None
     replaced: str | None
+    run: str | None
     targets: tuple[str, ...]
     update: str | None
     version: str | None
@@ -188,7 +189,8 @@ def updates_of(events: Iterable[Event]) -> list[Update]:
 def _grouped(events: Iterable[Event]) -> dict[str, list[Event]]:
     """Group events into updates: by the update they name, else by time.
 
-    Without a name a new update begins where a worker that had come through the last one sets out again.
+    Without a name a new update begins where a worker that had come through the last one sets out again. A run that
+    follows another may give its updates the same names.
     """
     named: dict[str, list[Event]] = {}
     unnamed: list[list[Event]] = []
@@ -204,11 +206,25 @@ def _grouped(events: Iterable[Event]) -> dict[str, list[Event]]:
         unnamed[-1].append(event)
         if event.name in _ARRIVED:
             arrived.add(event.worker)
+    named = {label: some for name, events in named.items() for label, some in _by_run(name, events).items()}
     for some in unnamed:
         versions = sorted({e.version for e in some if e.name == "version" and e.version is not None})
         label = f"to version {' and '.join(versions)}" if versions else f"at {some[0].t:.3f}"
         named[f"{label} again" if label in named else label] = some
     return named
+
+
+def _by_run(name: str, events: list[Event]) -> dict[str, list[Event]]:
+    """Part what two runs call by one name, where one run had ended its update before the other began."""
+    parts, label = {name: events[:1]}, name
+    for event in events[1:]:
+        part = parts[label]
+        told = {other.run for other in part}
+        follows = event.name in _SETTING_OUT and event.run is not None and told.isdisjoint({event.run, None})
+        if follows and any(other.name in _ARRIVED for other in part):
+            label = f"{name} of run {event.run}"
+        parts.setdefault(label, []).append(event)
+    return parts
 
 
 def _update(name: str, events: list[Event]) -> Update:

@@ -49,6 +49,19 @@ def test_versions_that_are_names_are_not_held_against_numbers(folder: Path) -> N
     assert judged(folder, [*started(1), *loaded(update(1), 1, "weights-1")]).status == "pass"
 
 
+def test_a_run_that_follows_another_may_name_its_updates_the_same(folder: Path) -> None:
+    runs = [*update(1, t=10.0, update="1", run="a"), *update(1, t=20.0, version=2, update="1", run="b")]
+    result = judged(folder, [*started(1), *runs])
+    assert (result.status, result.observed, result.of) == ("pass", 2, 2)
+    assert "update 1 of run b" in said(judged(folder.with_name("d"), [*started(1), *without(runs, "cache_reset", 1)]))
+
+
+def test_two_sources_may_tell_of_one_update_under_runs_of_their_own(folder: Path) -> None:
+    told = [event | {"run": "trainer" if event["event"].startswith("gate") else "fleet"} for event in update(1)]
+    result = judged(folder, [*started(1), *told])
+    assert (result.status, result.observed, result.of) == ("pass", 1, 1)
+
+
 @pytest.mark.parametrize("step", ["pause", "ready", "transfer_started"])
 def test_steps_that_a_source_does_not_record_are_not_asked_for(folder: Path, step: str) -> None:
     assert judged(folder, [*started(1), *without(update(1), step, 1)]).status == "pass"
