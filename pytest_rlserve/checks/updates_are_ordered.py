@@ -95,6 +95,9 @@ def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
         )
         yield _finding(f"{update} missed worker {worker}{still}", events)
         return
+    if passage.times("transfer_started") and not passage.times("transfer", "transfer_finished") and _ends(capture):
+        text = f"{update}: the transfer to worker {worker} began and no record ends it: did all weights arrive?"
+        yield _finding(text, [event for event in passage.events if event.name == "transfer_started"])
     yield from _resets(capture, update, passage, worker)
     for first, second, words in _IN_ORDER:
         before, after = passage.times(first), passage.times(second)
@@ -104,6 +107,11 @@ def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
                 f"{update}: {words} on worker {worker} {late:.3f} s after {_WORDS[second]}",
                 [event for event in events if event.name == first],
             )
+
+
+def _ends(capture: Capture) -> bool:
+    """Tell whether the records tell when transfers end."""
+    return any(update.tells("transfer_finished") for update in capture.derive(fleet).updates)
 
 
 def _resets(capture: Capture, update: Update, passage: Passage, worker: str) -> Iterator[Finding]:

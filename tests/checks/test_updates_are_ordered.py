@@ -49,6 +49,10 @@ def test_versions_that_are_names_are_not_held_against_numbers(folder: Path) -> N
     assert judged(folder, [*started(1), *loaded(update(1), 1, "weights-1")]).status == "pass"
 
 
+def test_ends_of_transfers_that_no_source_records_are_not_asked_for(folder: Path) -> None:
+    assert judged(folder, [*started(1), *without(update(1), "transfer_finished", 1)]).status == "pass"
+
+
 def test_a_run_that_follows_another_may_name_its_updates_the_same(folder: Path) -> None:
     runs = [*update(1, t=10.0, update="1", run="a"), *update(1, t=20.0, version=2, update="1", run="b")]
     result = judged(folder, [*started(1), *runs])
@@ -83,6 +87,10 @@ def test_steps_that_a_source_does_not_record_are_not_asked_for(folder: Path, ste
             "it was paused on worker 2 0.200 s after the transfer of weights began",
         ),
         (without(update(1, 2), "version", 2), "update u1 missed worker 2, which stays on version 0"),
+        (
+            without(update(1, 2), "transfer_finished", 2),
+            "update u1: the transfer to worker 2 began and no record ends it: did all weights arrive?",
+        ),
         (loaded(update(1, 2), 2, 0), "update u1 missed worker 2, which loaded version 0 instead of 1"),
     ],
 )
