@@ -86,6 +86,22 @@ def checks(report: Row, *, quiet: bool, most: int | None = None) -> Table:
     return table
 
 
+def warned(report: Row, *, most: int | None = None) -> Table:
+    """Return the checks that passed with warnings, and nothing else of what they found."""
+    captures = []
+    for capture in report.get("captures", ()):
+        some = [{**check, "findings": _warnings(check)} for check in capture.get("checks", ()) if _warnings(check)]
+        captures.append({**capture, "checks": some})
+    return checks({**report, "captures": captures}, quiet=True, most=most)
+
+
+def _warnings(check: Row) -> list[Row]:
+    if check["status"] not in wording.QUIET:
+        return []
+    found = (finding for finding in check.get("findings", ()) if finding.get("severity") == "warning")
+    return [{**finding, "message": f"warning: {finding['message']}"} for finding in found]
+
+
 def _findings(check: Row, most: int | None) -> Iterator[Cell]:
     findings = _telling(check)
     if check.get("why") and not findings:

@@ -169,11 +169,10 @@ def _count_table(captures: Sequence[Row]) -> str:
 
 
 def _checks(report: Row, columns: int, verbose: bool) -> str:
-    """Print a line for each check, and below it what it found."""
+    """Print a line for each check to look at, and below it what it found; a warning is looked at if it passed, too."""
     most = None if verbose else FEW_FINDINGS
     rows = tables.checks(report, quiet=False, most=most).rows
-    if verbose:
-        rows = [*rows, *tables.checks(report, quiet=True).rows]
+    rows = [*rows, *(tables.checks(report, quiet=True) if verbose else tables.warned(report, most=most)).rows]
     lines: list[str] = []
     above: tuple[tables.Cell, ...] = ()
     for *start, found in rows:

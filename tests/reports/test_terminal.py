@@ -121,6 +121,13 @@ def test_passed_checks_sources_and_messages_appear_when_asked_for() -> None:
         assert text in full
 
 
+def test_what_a_passed_check_warns_of_is_shown_and_its_notes_are_not() -> None:
+    found = [finding("a worker was lost", severity="warning"), finding("for what it is worth", severity="note")]
+    text = terminal(report("pass", captures=[capture("c", checks=[check("updates", "pass", findings=found)])]))
+    assert re.search("PASSED +updates.*\n +warning: a worker was lost", text)
+    assert "for what it is worth" not in text
+
+
 def test_the_registered_report_is_the_brief_one() -> None:
     assert render(passed(), "terminal") == terminal(passed())
 
