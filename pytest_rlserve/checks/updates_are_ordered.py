@@ -61,7 +61,8 @@ def updates_are_ordered(capture: Capture, evidence: Evidence) -> Outcome:
     for update in known.finished:
         keep = "keep" in (evidence.in_flight, update.in_flight)
         for worker in targets(capture, update):
-            wrong = [*_worker(capture, update, worker), *(() if keep else _ran_through(capture, update, worker))]
+            wrong = [*_worker(capture, update, worker), *_before_its_time(capture, update, worker)]
+            wrong += () if keep else _ran_through(capture, update, worker)
             findings += wrong
             good += not any(finding.severity == "failure" for finding in wrong)
             total += 1
@@ -140,12 +141,29 @@ def _ran_through(capture: Capture, update: Update, worker: str) -> Iterator[Find
     some = [one for name in {worker, passage.earlier or worker} for one in served.get(name, ())]
     through = [n for t, n in some if any(t < reset < (ended[n].as_py() or reset) for reset in resets)]
     if through:
+        clock = "; a restart ends what runs, so look at the clock of the control records first" * bool(passage.earlier)
         yield _finding(
-            f"{update}: {units.many(len(through), 'request')} ran through the cache reset of worker {worker}; "
+            f"{update}: {units.many(len(through), 'request')} ran through the cache reset of worker {worker}{clock}; "
             'where that is meant, say in_flight = "keep" in [updates] of the policy',
             [event for event in passage.events if event.name == "cache_reset"],
             ids=tuple(capture.scalars["request_id"].take(through).to_pylist()),
             count=len(through),
+        )
+
+
+def _before_its_time(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
+    """Find requests that a worker served before it had restarted under the id that served them."""
+    passage = update.passage(worker)
+    restarts = passage.times("cache_reset") if passage.earlier not in (None, worker) else []
+    served = capture.derive(served_by).get(worker, ())
+    early = {n: max(restarts) - t for t, n in served if restarts and t < max(restarts)}
+    if early:
+        yield _finding(
+            f"{update}: worker {worker} served {units.many(len(early), 'request')} up to {max(early.values()):.3f} s "
+            f"before it restarted under this id: a clock is wrong, of control records or server, or the id",
+            [event for event in passage.events if event.name == "cache_reset"],
+            ids=tuple(capture.scalars["request_id"].take(sorted(early)).to_pylist()),
+            count=len(early),
         )
 
 

@@ -53,6 +53,22 @@ def test_ends_of_transfers_that_no_source_records_are_not_asked_for(folder: Path
     assert judged(folder, [*started(1), *without(update(1), "transfer_finished", 1)]).status == "pass"
 
 
+@pytest.mark.parametrize("in_flight", ["drain", "keep"])
+@pytest.mark.parametrize(("received", "status"), [(10.45, "fail"), (10.55, "pass")])
+def test_a_worker_that_serves_before_it_has_restarted_shows_a_wrong_clock(
+    folder: Path, in_flight: str, received: float, status: str
+) -> None:
+    events = [
+        event | ({"worker_id": 2, "replaced_worker_id": 1} if event["event"] == "cache_reset" else {})
+        for event in update(1)
+    ]
+    row = served("early", received, 2, [1], took=0.01)
+    result = judged(folder, [*started(1), *events], row, in_flight=in_flight)
+    assert result.status == status
+    if status == "fail":
+        assert "worker 2 served 1 request up to 0.050 s before it restarted under this id: a clock" in said(result)
+
+
 def test_a_run_that_follows_another_may_name_its_updates_the_same(folder: Path) -> None:
     runs = [*update(1, t=10.0, update="1", run="a"), *update(1, t=20.0, version=2, update="1", run="b")]
     result = judged(folder, [*started(1), *runs])
