@@ -18,6 +18,8 @@ from pytest_rlserve.reuse import NOT_REPORTED, cached, excess
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.reuse import Numbers
 
@@ -25,6 +27,9 @@ _NAME = "no_stale_kv"
 _NOUN = "requests whose cached tokens are known"
 _UNEXPLAINED = 0.005
 """Share of reused tokens that may come from requests the trace does not show: lost rows, several choices at once."""
+
+_UNKNOWN = 0.05
+"""Share of the requests whose worker may have loaded nobody knows what."""
 
 
 @check(question=3, kinds=("rollout",))
@@ -51,15 +56,29 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
         )
         return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why + (told_elsewhere(capture) if rows else ""))
     found = capture.derive(excess)
+    told = found.judged & _of_known_version(capture)
     judged = int(found.judged.sum())
     findings = [*_stale(capture), *([] if found.predicted else _unexplained(capture))]
-    good = int((found.judged & (found.stale == 0) & (found.unexplained == 0)).sum())
+    good = int((told & (found.stale == 0) & (found.unexplained == 0)).sum())
     predicted = "only the KV router's predictions are known: record cached_tokens of each response's usage"
     nothing = "no request has its worker, its blocks and its cached tokens: nothing shows what was reused"
     if not (capture.derive(cached).best >= 0).any():
         nothing = NOT_REPORTED
     unsure = nothing if not judged else predicted if found.predicted else None
+    unknown = judged - int(told.sum())
+    if not unsure and unknown > _UNKNOWN * judged:
+        unsure = (
+            f"no record says which version the workers had loaded that served {unknown:,} of {judged:,} requests "
+            "(see workers_are_current): do the control records name workers by the ids that the trace has?"
+        )
     return Outcome(observed=good, of=judged, noun=_NOUN, findings=findings, inconclusive=unsure)
+
+
+def _of_known_version(capture: Capture) -> NDArray[np.bool_]:
+    """Mark the rows of workers of which some record says what they had loaded: of others nothing can be stale."""
+    known, workers = capture.derive(fleet), capture.derive(prompts).worker
+    told = {worker: bool(worker and known.versions(worker)) for worker in set(workers)}
+    return np.array([told[worker] for worker in workers], dtype=np.bool_)
 
 
 def _stale(capture: Capture) -> Iterator[Finding]:

@@ -54,6 +54,17 @@ def test_reuse_after_a_good_update_of_what_came_after_it_passes(folder: Path) ->
     assert (result.status, result.observed, result.of) == ("pass", 3, 3)
 
 
+@pytest.mark.parametrize(("strangers", "status"), [(2, "inconclusive"), (1, "pass")])
+def test_workers_of_which_no_record_tells_are_not_acquitted(folder: Path, strangers: int, status: str) -> None:
+    """A writer that rounds 64-bit ids names workers that nobody knows, and the resets of none that served."""
+    rows = [served(f"known{n}", 1 + n / 10, 1, [n]) for n in range(30)]
+    rows += [served(f"strange{n}", 1 + n / 10, 7, [n]) for n in range(strangers)]
+    result = judged(folder, [*started(1), *update(1)], *rows)
+    assert (result.status, result.observed, result.of) == (status, 30, 30 + strangers)
+    if strangers == 2:
+        assert "that served 2 of 32 requests" in str(result.why)
+
+
 @pytest.mark.parametrize(
     ("events", "words"),
     [
