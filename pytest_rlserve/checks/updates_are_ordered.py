@@ -96,7 +96,8 @@ def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
         )
         yield _finding(f"{update} missed worker {worker}{still}", events)
         return
-    if passage.times("transfer_started") and not passage.times("transfer", "transfer_finished") and _ends(capture):
+    sent = {event.name for event in passage.events}
+    if "transfer_started" in sent and sent.isdisjoint({"transfer", "transfer_finished"}) and _ends(capture):
         text = f"{update}: the transfer to worker {worker} began and no record ends it: did all weights arrive?"
         yield _finding(text, [event for event in passage.events if event.name == "transfer_started"])
     yield from _resets(capture, update, passage, worker)

@@ -53,7 +53,7 @@ class Fold:
             self._contradict(event, _ended_again(accounts[-1], event))
             return
         if account is None:
-            self._contradict(event, f"{kind} {_what(event)}, which was never dispatched")
+            self._contradict(event, f"{kind} {_what(event)}, which was never dispatched before")
             return
         self._settle(account, event)
 
