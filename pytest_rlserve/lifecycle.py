@@ -189,18 +189,21 @@ def updates_of(events: Iterable[Event]) -> list[Update]:
 def _grouped(events: Iterable[Event]) -> dict[str, list[Event]]:
     """Group events into updates: by the update they name, else by time.
 
-    Without a name a new update begins where a worker that had come through the last one sets out again. A run that
-    follows another may give its updates the same names.
+    Without a name a new update begins where a worker that had come through the last one sets out again, and where the
+    first sets out after what was loaded at first. A run that follows another may give its updates the same names.
     """
     named: dict[str, list[Event]] = {}
     unnamed: list[list[Event]] = []
     arrived: set[str | None] = set()
+    set_out = False
     for event in events:
         if event.update is not None:
             named.setdefault(event.update, []).append(event)
             continue
         again = event.name in _SETTING_OUT and (arrived if event.worker is None else arrived & {event.worker, None})
-        if not unnamed or again:
+        first = event.name in _SETTING_OUT[:-1] and len(unnamed) == 1 and not set_out
+        set_out |= event.name in _SETTING_OUT
+        if not unnamed or again or first:
             unnamed.append([])
             arrived = set()
         unnamed[-1].append(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleets import moved, served, started, update
+from fleets import moved, served, started, update, without
 from fleets import parts as made
 from hand_made import EPOCH, Record, control, opened
 
@@ -98,6 +98,13 @@ def test_updates_without_a_name_are_told_apart_by_time(folder: Path, gap: float)
     nameless = [{key: value for key, value in event.items() if key != "update"} for event in [*first, *second]]
     found = told(folder, nameless)
     assert [(one.name, one.version) for one in found.updates] == [("to version 1", "1"), ("to version 2", "2")]
+
+
+def test_what_was_loaded_at_first_is_no_part_of_an_update_without_a_name(folder: Path) -> None:
+    events = [*started(1, 2), *without(update(1, 2), "version", 2)]
+    nameless = [{key: value for key, value in event.items() if key != "update"} for event in events]
+    found = told(folder, nameless)
+    assert [(one.opening, one.reached("2")) for one in found.updates] == [(True, True), (False, False)]
 
 
 def test_a_rolling_update_is_one_update(folder: Path) -> None:

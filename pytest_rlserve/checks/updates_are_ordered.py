@@ -94,7 +94,10 @@ def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
         still = (
             f", which {got if passage.times('version') else f'stays on version {since}'}" if since is not None else ""
         )
-        yield _finding(f"{update} missed worker {worker}{still}", events)
+        took = [t for t, _ in capture.derive(served_by).get(worker, ())]
+        gone = took and max(took) < update.end  # perhaps a restart under an id that nothing ties to this one
+        hint = "; it served nothing afterwards: if it goes by another id now, say replaced_worker_id" if gone else ""
+        yield _finding(f"{update} missed worker {worker}{still}{hint}", events)
         return
     sent = {event.name for event in passage.events}
     if "transfer_started" in sent and sent.isdisjoint({"transfer", "transfer_finished"}) and _ends(capture):

@@ -69,6 +69,13 @@ def test_a_worker_that_serves_before_it_has_restarted_shows_a_wrong_clock(
         assert "worker 2 served 1 request up to 0.050 s before it restarted under this id: a clock" in said(result)
 
 
+@pytest.mark.parametrize(("last", "hinted"), [(9.0, True), (12.0, False)])
+def test_a_missed_worker_that_was_not_seen_again_may_have_another_id(folder: Path, last: float, hinted: bool) -> None:
+    rows = served("r1", 5, 2, [1]), served("r2", last, 2, [2])
+    result = judged(folder, [*started(1, 2), *without(update(1, 2), "version", 2)], *rows)
+    assert ("say replaced_worker_id" in said(result)) is hinted
+
+
 def test_a_run_that_follows_another_may_name_its_updates_the_same(folder: Path) -> None:
     runs = [*update(1, t=10.0, update="1", run="a"), *update(1, t=20.0, version=2, update="1", run="b")]
     result = judged(folder, [*started(1), *runs])
