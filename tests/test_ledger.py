@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hand_made import EPOCH, Record, attempt, completed, opened, request
+from hand_made import EPOCH, Record, attempt, completed, jsonl, opened, request, write
 
 from pytest_rlserve.ledger import Account, Counts, Ledger, ledger
+from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,6 +206,15 @@ def test_an_attempt_id_used_twice_is_two_dispatches_with_two_outcomes_and_a_find
     assert counts is not None
     assert (counts.dispatched, counts.failed, counts.completed, counts.accepted) == (2, 1, 1, 1)
     assert texts(found) == ["attempt_id 'a' was dispatched again under the same id"]
+
+
+def test_two_files_that_tell_of_the_same_attempt_are_both_named(folder: Path) -> None:
+    events = [attempt("dispatched", "a", 0), attempt("completed", "a", 1)]
+    write(folder, attempts=events)
+    (folder / "attempts_copy.jsonl").write_bytes(jsonl(events))
+    (finding,) = open_capture(folder).derive(ledger).findings
+    assert "again under the same id; attempts.jsonl tells of it, too: was a file copied?" in finding.message
+    assert finding.path == "attempts_copy.jsonl"
 
 
 def test_a_sample_accepted_twice_is_told_and_both_attempts_are_named(folder: Path) -> None:

@@ -42,7 +42,10 @@ class Fold:
             return
         if kind == "dispatched":
             if accounts and level == "attempt":
-                self._contradict(event, f"attempt_id {event['attempt_id']!r} was dispatched again under the same id")
+                told = accounts[-1].source
+                other = f"; {told} tells of it, too: was a file copied?" if told != event["source"] else ""
+                again = f"attempt_id {event['attempt_id']!r} was dispatched again under the same id{other}"
+                self._contradict(event, again)
             accounts.append(self._opened(event, key))
             return
         account = _waiting(accounts, kind)
