@@ -250,3 +250,16 @@ def test_the_number_of_workers_is_part_of_the_definition_and_a_restart_is_no_new
         assert (len(digests) == 2) is METRICS[name].fleet, name
     assert measure(whole, "kv_reuse_ceiling").definition["phase"] == "whole capture, 4 workers"
     assert measure(half, "kv_reuse_ceiling").definition["phase"] == "whole capture, 2 workers"
+
+
+@pytest.mark.parametrize(("cached", "known"), [(4, True), (5, False)])
+@pytest.mark.parametrize("name", ["kv_reuse_efficiency", "kv_eviction_loss"])
+def test_more_reuse_than_the_rows_allow_is_no_efficiency_above_one(
+    folder: Path, name: str, cached: int, known: bool
+) -> None:
+    """Another prompt of the same worker shares four blocks, so a fifth that was reused shows that a row is missing."""
+    rows = served("r1", 0, 1, [1, 2, 3, 4]), served("r2", 5, 1, [1, 2, 3, 4, 5, 6], cached=cached)
+    found = measure(made(folder, *rows), name)
+    assert (found.value is not None) is known
+    if not known:
+        assert f"{cached * BLOCK} tokens were reused, but the rows allow only {4 * BLOCK}" in str(found.why)
