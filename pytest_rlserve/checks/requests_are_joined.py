@@ -60,6 +60,12 @@ def _send(capture: Capture) -> str:
     return f". {'; '.join(dict.fromkeys(told))}" if told else f". To join them, {known} response's id"
 
 
+def _apart(share: float, needed: float, what: str) -> str:
+    """Print a share beside the one that is needed, with as many digits as it takes to tell them apart."""
+    digits = next((n for n in range(1, 6) if share == needed or round(share * 100, n) != round(needed * 100, n)), 6)
+    return f"{share * 100:.{digits}f} % {what}, {needed * 100:.{digits}f} % needed"
+
+
 def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Finding]:
     orphans = sorted(number for numbers in joined.strays.values() for number in numbers)
     if not orphans:
@@ -71,7 +77,7 @@ def _orphans(capture: Capture, joined: Joined, evidence: Evidence) -> list[Findi
         Finding(
             message=(
                 f"{len(orphans):,} of {joined.rows:,} rows belong to no attempt: {why} "
-                f"({percent(share, signed=False)} joined, {percent(evidence.rows_joined, signed=False)} needed)"
+                f"({_apart(share, evidence.rows_joined, 'joined')})"
             ),
             severity="failure" if share < evidence.rows_joined else "warning",
             check=_NAME,
@@ -100,8 +106,7 @@ def _unseen(joined: Joined, evidence: Evidence) -> list[Finding]:
         Finding(
             message=(
                 f"{text}; they completed, but what the rows say of latency and reuse is not the run's "
-                f"({percent(seen / (seen + len(unseen)), signed=False)} have a row, "
-                f"{percent(evidence.completed_served, signed=False)} needed)"
+                f"({_apart(seen / (seen + len(unseen)), evidence.completed_served, 'have a row')})"
             ),
             severity="failure",
             check=_NAME,

@@ -67,6 +67,17 @@ def test_the_policy_says_how_many_rows_must_be_joined(folder: Path, needed: floa
     assert found.status == status
 
 
+@pytest.mark.parametrize(
+    ("needed", "shares"),
+    [(0.9, "50.0 % joined, 90.0 % needed"), (0.50001, "50.000 % joined, 50.001 % needed")],
+)
+def test_a_share_that_misses_its_limit_by_little_does_not_read_like_it(
+    folder: Path, needed: float, shares: str
+) -> None:
+    found = judged(folder, Evidence(rows_joined=needed), attempts=attempts(1), rows=rows(0, 7))
+    assert shares in found.message()
+
+
 @pytest.mark.parametrize(("needed", "status"), [(0.75, "pass"), (0.76, "fail")])
 def test_the_policy_says_how_many_completed_requests_must_have_their_row(
     folder: Path, needed: float, status: str
