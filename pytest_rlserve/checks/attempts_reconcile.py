@@ -65,12 +65,15 @@ def _open(level: str, accounts: Sequence[Account], dispatched: int, evidence: Ev
     text = (
         f"{first.name} was dispatched and never ended"
         if one
-        else f"{len(accounts):,} {level}s were dispatched and never ended ({allowed:g} may be open)"
+        else f"{len(accounts):,} {level}s were dispatched and never ended ({int(allowed):,} may be open)"
     )
+    too_many = len(accounts) > allowed
+    text += "; it was running when the records stop, or its end was lost" * one
+    text += "; a run that ends with work in flight says how much under [evidence] open_attempts" * too_many
     return [
         Finding(
-            message=text + "; it was running when the records stop, or its end was lost" * one,
-            severity="failure" if len(accounts) > allowed else "note",
+            message=text,
+            severity="failure" if too_many else "note",
             check=_NAME,
             path=first.source,
             line=first.line,

@@ -61,6 +61,7 @@ def test_open_requests_are_judged_like_open_attempts(folder: Path) -> None:
     found = judged(folder, [*completed("a", 0, 5), request("dispatched", "x", 1)])
     assert found.status == "fail"
     assert "x was dispatched and never ended" in found.message()
+    assert "under [evidence] open_attempts" in found.message()
 
 
 def test_contradictions_fail(folder: Path) -> None:
