@@ -29,7 +29,7 @@ _UNEXPLAINED = 0.005
 """Share of reused tokens that may come from requests the trace does not show: lost rows, several choices at once."""
 
 _UNKNOWN = 0.05
-"""Share of the requests whose worker may have loaded nobody knows what."""
+"""Share of the requests that may be unknown: what they reused, or which version their worker had loaded."""
 
 
 @check(question=3, kinds=("rollout",))
@@ -57,7 +57,7 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
         return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why + (told_elsewhere(capture) if rows else ""))
     found = capture.derive(excess)
     told = found.judged & _of_known_version(capture)
-    judged = int(found.judged.sum())
+    judged, silent = int(found.judged.sum()), _silent(capture)
     findings = [*_stale(capture), *([] if found.predicted else _unexplained(capture))]
     good = int((told & (found.stale == 0) & (found.unexplained == 0)).sum())
     predicted = "only the KV router's predictions are known: record cached_tokens of each response's usage"
@@ -65,6 +65,11 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
     if not (capture.derive(cached).best >= 0).any():
         nothing = NOT_REPORTED
     unsure = nothing if not judged else predicted if found.predicted else None
+    if not unsure and silent > _UNKNOWN * (judged + silent):
+        unsure = (
+            f"cached tokens, blocks and worker are known of {judged:,} of {judged + silent:,} completed requests: "
+            "record cached_tokens of each response's usage"
+        )
     unknown = judged - int(told.sum())
     if not unsure and unknown > _UNKNOWN * judged:
         unsure = (
@@ -72,6 +77,13 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
             "(see workers_are_current): do the control records name workers by the ids that the trace has?"
         )
     return Outcome(observed=good, of=judged, noun=_NOUN, findings=findings, inconclusive=unsure)
+
+
+def _silent(capture: Capture) -> int:
+    """Count the completed requests of which nobody knows what they reused, or where."""
+    judged = capture.derive(excess).judged
+    owners = capture.derive(join).owners.items()
+    return sum(owner.outcome == "completed" and not judged[row] for row, owner in owners)
 
 
 def _of_known_version(capture: Capture) -> NDArray[np.bool_]:

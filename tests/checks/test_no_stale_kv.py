@@ -54,6 +54,18 @@ def test_reuse_after_a_good_update_of_what_came_after_it_passes(folder: Path) ->
     assert (result.status, result.observed, result.of) == ("pass", 3, 3)
 
 
+@pytest.mark.parametrize(("silent", "status"), [(1, "pass"), (2, "inconclusive")])
+def test_a_few_responses_that_say_what_was_cached_do_not_speak_for_the_others(
+    folder: Path, silent: int, status: str
+) -> None:
+    rows = [served(f"told{n}", 1 + n / 10, 1, [n]) for n in range(30)]
+    rows += [served(f"silent{n}", 1 + n / 10, 1, [n], cached=None) for n in range(silent)]
+    result = judged(folder, [*started(1), *update(1)], *rows)
+    assert (result.status, result.observed, result.of) == (status, 30, 30)
+    if status == "inconclusive":
+        assert "known of 30 of 32 completed requests" in str(result.why)
+
+
 @pytest.mark.parametrize(("strangers", "status"), [(2, "inconclusive"), (1, "pass")])
 def test_workers_of_which_no_record_tells_are_not_acquitted(folder: Path, strangers: int, status: str) -> None:
     """A writer that rounds 64-bit ids names workers that nobody knows, and the resets of none that served."""
