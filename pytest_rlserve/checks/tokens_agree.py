@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _NAME = "tokens_agree"
 _PAIRS = (("prompt_tokens", "input_tokens", "prompt"), ("output_tokens", "output_tokens", "output"))
 _NAMED = 20
+_SILENT = 0.05
+"""Share of completed requests that may tell no token count before that is said."""
 
 
 @check(question=2, kinds=("rollout",))
@@ -33,15 +35,17 @@ def tokens_agree(capture: Capture, evidence: Evidence) -> Outcome:
     joined = capture.derive(join)
     accounts = capture.derive(ledger)
     rows = capture.scalars.select(["input_tokens", "output_tokens", "source", "line"]).to_pylist()
-    compared = 0
+    compared = asked = 0
     wrong: list[Finding] = []
     for account in accounts.requests or accounts.attempts:
         served = [rows[number] for number in joined.rows_of(account)]
         if account.outcome != "completed" or not served or _incomplete(account, len(served)):
             continue
+        asked += 1
         known = [pair for pair in _PAIRS if account.get(pair[0]) is not None and _sum(served, pair[1]) is not None]
         compared += bool(known)
         wrong += _mismatch(account, served, known)
+    silent = asked - compared
     trained, more = _trained(joined, accounts.attempts, rows)
     compared, wrong = compared + trained, [*wrong, *more]
     findings = wrong[:_NAMED]
@@ -49,6 +53,10 @@ def tokens_agree(capture: Capture, evidence: Evidence) -> Outcome:
         text = f"{len(wrong) - _NAMED:,} more do not agree on their tokens"
         rest = tuple(name for finding in wrong[_NAMED:] for name in finding.ids)
         findings.append(Finding(message=text, severity="failure", check=_NAME, ids=rest, count=len(rest)))
+    if compared and silent > _SILENT * asked:
+        noun = "requests" if accounts.requests else "attempts"
+        text = f"{silent:,} of {asked:,} completed {noun} with a row tell no token count that the row has too"
+        findings.append(Finding(message=text, severity="warning", check=_NAME, count=silent))
     why = None
     if not compared:
         why = (

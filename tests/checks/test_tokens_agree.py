@@ -122,3 +122,12 @@ def test_many_mismatches_are_named_and_the_rest_is_counted(tmp_path: Path) -> No
 def test_attempts_alone_are_inconclusive(tmp_path: Path) -> None:
     capture = opened(tmp_path / "c", attempts=[attempt("dispatched", "a"), attempt("completed", "a", 1)])
     assert run_check(capture, "tokens_agree").status == "inconclusive"
+
+
+def test_agreement_on_few_of_many_is_said_to_be_on_few(tmp_path: Path) -> None:
+    names = [f"x{number}" for number in range(10)]
+    events = [event for name in names for event in answered(name, **({"output_tokens": 10} if name == "x0" else {}))]
+    result = judged(tmp_path, events, [row(name) for name in names])
+    assert (result.status, result.observed, result.of) == ("pass", 1, 1)
+    (warning,) = [finding for finding in result.findings if finding.severity == "warning"]
+    assert warning.message == "9 of 10 completed requests with a row tell no token count that the row has too"
