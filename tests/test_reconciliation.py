@@ -18,7 +18,7 @@ from pytest_rlserve.gate.report import counts
 from pytest_rlserve.joins.reconciliation import PARTS, Part, Reconciled, reconcile
 from pytest_rlserve.joins.residuals import OUTSIDE, RESIDUALS, STRAYS
 from pytest_rlserve.readers import open_capture
-from pytest_rlserve.reports.tables import leftovers
+from pytest_rlserve.reports.remarks import leftovers
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
