@@ -102,16 +102,19 @@ class Controller:
         from pytest_rlserve.reports.files import write
 
         judged = [one for some in self.judged.values() for one in some]
-        judged += [
-            {"kind": "checks", "name": nodeid, "verdict": verdict, "records": []}
+        mute = {
+            nodeid: verdict
             for nodeid, verdict in sorted(self.failed.items())
             if not any(_speaks(one) for one in self.judged[nodeid])
-        ]
+        }
+        judged += [{"kind": "checks", "name": name, "verdict": mute[name], "records": []} for name in mute]
         not_run = [nodeid for nodeid in self.run.expected() if nodeid not in self.ran]
         changes: tuple[dict[str, Any], ...] = ()
         with self._failing(session):
             changes = self._update(session, judged, not_run)
-        self.report = reports.build(self.run.gate, judged, keys=self.keys, not_run=not_run, baseline_changes=changes)
+        self.report = reports.build(
+            self.run.gate, judged, keys=self.keys, not_run=not_run, failed_tests=mute, baseline_changes=changes
+        )
         for spec in self.run.asked.reports:
             with self._failing(session):
                 self.lines.append(write(self.report, spec, self.run.config.invocation_params.dir))

@@ -170,5 +170,5 @@ def report(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.report} cannot be read: {error}") from None
     if reasons := schema.problems("rlserve.report.v1", document):
         raise UsageError(f"{arguments.report} is no report of rlserve.report.v1: {'; '.join(reasons[:3])}")
-    print(render(document, arguments.format))
+    print(render(document, arguments.format).removesuffix("\n"))
     return GOOD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.gate.breakdowns import breakdowns
@@ -32,6 +33,7 @@ def build(
     *,
     keys: Sequence[str] | None = None,
     not_run: Sequence[str] = (),
+    failed_tests: Mapping[str, str] = MappingProxyType({}),
     baseline_changes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Build the report.
@@ -41,6 +43,7 @@ def build(
         judged: what was judged: kind, name, verdict and records of each item, in any order.
         keys: the metrics to list for each capture; by default all that are registered.
         not_run: ids of items that should have run and did not.
+        failed_tests: verdicts, by id, of tests that failed or erred and are no item of the judged ones.
         baseline_changes: what the run wrote to the baseline.
     """
     order = {item: number for number, item in enumerate(items(gate.policy))}
@@ -53,6 +56,10 @@ def build(
         "schema": "rlserve.report.v1",
         "verdict": next((v for v in WORST_FIRST if v in verdicts), "pass" if verdicts else "incomplete"),
         "not_run": sorted(not_run),
+        "failed_tests": [
+            {"id": name, "status": "failed" if verdict == "failed" else "error"}
+            for name, verdict in sorted(failed_tests.items())
+        ],
         "series": gate.series_name(),
         "policy": {"path": gate.policy.path.name if gate.policy.path else None, "origin": gate.policy.origin},
         "captures": [

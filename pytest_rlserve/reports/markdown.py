@@ -63,6 +63,7 @@ def markdown(report: Mapping[str, Any], *, limit: int = COMMENT_BYTES) -> str:
         _table(_PROBLEMS, "#### Limits", tables.limits(report, quiet=False)),
         _table(_PROBLEMS, "#### Checks", tables.checks(report, quiet=False)),
         _list(_PROBLEMS, "", remarks.reasons(report)),
+        _list(_PROBLEMS, "#### Tests", remarks.failed_tests(report)),
         _list(_PROBLEMS, "#### Not run", [(tables.Name(name),) for name in report.get("not_run", ())]),
         _table(_PROBLEMS, "#### Why", tables.why(report)),
         _folded(_DETAILS, "In full, with what to type", messages),

@@ -69,6 +69,12 @@ def reasons(report: Row) -> Iterator[Cell]:
             yield (Name(check["name"]), *where, f": {check['why']}")
 
 
+def failed_tests(report: Row) -> Iterator[Cell]:
+    """Name each test of the project's own that failed or erred."""
+    for test in report.get("failed_tests", ()):
+        yield (Name(test["id"]), f" {wording.word(test['status'])}")
+
+
 def not_observable(report: Row) -> Iterator[Cell]:
     """Say why metrics could not be measured, once for all captures that say the same."""
     captures: dict[tuple[str, str], list[str]] = {}
@@ -99,9 +105,9 @@ def messages(report: Row) -> list[str]:
 
 def provenance(report: Row) -> Iterator[Cell]:
     """Return what the report was made from and by, one fact a cell."""
-    facts = {"policy": report.get("policy"), **(report.get("provenance") or {})}
+    facts = {"policy": report.get("policy"), **dict(sorted((report.get("provenance") or {}).items()))}
     for name, value in facts.items():
-        for place, part in value.items() if isinstance(value, dict) else [("", value)]:
+        for place, part in sorted(value.items()) if isinstance(value, dict) else [("", value)]:
             if part not in (None, "", [], {}):
                 text = ", ".join(map(str, part)) if isinstance(part, list) else part
                 yield (f"{name} {place}".strip().replace("_", " ") + " ", Name(text))

@@ -48,6 +48,7 @@ def headline(report: Row) -> str:
     parts = [tally(row["verdict"] for row in report.get("comparisons", ()))]
     parts += [f"limits: {tally(limits)}"] if limits else []
     parts += [f"checks: {tally(checks)}"] if checks else []
+    parts += [f"tests: {tally(test['status'] for test in tests)}"] if (tests := report.get("failed_tests")) else []
     parts += [f"{len(report['not_run']):,} not run"] if report.get("not_run") else []
     found = "; ".join(filter(None, parts))
     return f"{word(report['verdict']).upper()}: {found or 'nothing was judged'}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plugin.projects import both_ways, error_lines
-from pytest_rlserve import schema
+from pytest_rlserve import cli, schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,3 +97,50 @@ def test_the_verdict_of_a_test_of_ones_own_is_in_the_report(
     run("--rl-trace=good", "--rl-report=json:report.json")
     assert report_of()["verdict"] == "failed"
     json.dumps(report_of())
+
+
+@both_ways
+def test_a_failing_test_of_ones_own_is_named_in_the_report(
+    run: Run, pytester: pytest.Pytester, capture: Write, report_of: ReadReport, workers: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(
+        test_own="""
+        import pytest
+
+        @pytest.fixture
+        def broken(): raise RuntimeError
+
+        def test_fails(rl_trace): assert not 'as it should be'
+        def test_errs(rl_trace, broken): ...
+        def test_passes(rl_trace): ...
+        def test_of_something_else(): assert 0
+        """
+    )
+    capture("good", rate=10.0)
+    result = run("--rl-trace=good", "--rl-report=json:report.json", "--rl-report=markdown:report.md", *workers)
+    assert report_of()["failed_tests"] == [
+        {"id": "test_own.py::test_errs[good]", "status": "error"},
+        {"id": "test_own.py::test_fails[good]", "status": "failed"},
+    ]
+    assert schema.problems("rlserve.report.v1", report_of()) == []
+    assert "tests: 1 in error, 1 failed" in " ".join(line.strip() for line in result.outlines)
+    comment = (pytester.path / "report.md").read_text()
+    named = "- `test_own.py::test_errs[good]` in error\n- `test_own.py::test_fails[good]` failed"
+    assert f"#### Tests\n\n{named}" in comment
+
+
+def test_a_regression_that_a_test_of_ones_own_found_is_a_comparison_and_not_listed_again(
+    run: Run, pytester: pytest.Pytester, report_of: ReadReport
+) -> None:
+    pytester.makepyfile("def test_own(rl_baseline): rl_baseline.check('accepted_trajectory_throughput')")
+    run("--rl-trace=run-1", "--rl-report=json:report.json")
+    assert (report_of()["verdict"], report_of()["failed_tests"]) == ("regressed", [])
+
+
+def test_a_comment_made_again_from_the_json_report_is_the_same(
+    run: Run, pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("--rl-trace=run-1", "--rl-report=json:report.json", "--rl-report=markdown:report.md")
+    capsys.readouterr()
+    assert cli.main(["report", str(pytester.path / "report.json"), "--format=markdown"]) == 0
+    assert capsys.readouterr().out == (pytester.path / "report.md").read_text()
