@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MOST_NAMES = 20
+"""More than these are not listed in a message."""
+
 
 class Registry(Generic[T]):
     """Named things of one kind, loaded when first asked for."""
@@ -57,8 +60,16 @@ class Registry(Generic[T]):
         try:
             return self._things[name]
         except KeyError:
-            hint = nearest(name, self._things) or f"; there are {', '.join(self)}"
+            hint = nearest(name, self._things) or f"; there are {self._some(name)}"
             raise UsageError(f"no {self.kind} is named {name!r}{hint}") from None
+
+    def _some(self, like: str) -> str:
+        """Name all things, or where they are too many to be read, a few with such a part in their name."""
+        names = list(self)
+        if len(names) <= _MOST_NAMES:
+            return ", ".join(names)
+        few = ([name for name in names if like in name] or names)[:5]
+        return f"{', '.join(few)} +{len(names) - len(few):,} more"
 
     def __contains__(self, name: object) -> bool:
         """Tell whether a thing of that name is known."""

@@ -104,6 +104,15 @@ def test_an_unknown_name_is_wrong_use_and_the_nearest_is_offered(things: Registr
     assert "did you mean" not in str(error.value)
 
 
+def test_of_many_names_a_message_lists_a_few_that_are_alike(things: Registry[str]) -> None:
+    for number in range(30):
+        things.add(f"thing_{number:02d}", "", home="here")
+    with pytest.raises(UsageError, match=r"; there are thing_20, thing_21, (\w+, ){2}thing_24 \+2[0-9] more$"):
+        things["_2"]
+    with pytest.raises(UsageError, match=r"; there are (\w+, ){4}\w+ \+2[0-9] more$"):
+        things["?"]
+
+
 def test_names_can_be_asked_for_and_things_come_in_their_order(things: Registry[str]) -> None:
     things.add("a", "last added, first in line", home="here")
     assert "inside" in things

@@ -166,8 +166,10 @@ def report(arguments: argparse.Namespace) -> int:
 
     try:
         document = json.loads(Path(arguments.report).read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{arguments.report} cannot be read: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{arguments.report} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{arguments.report} is not JSON: name a file that --rl-report=json:FILE wrote") from None
     if reasons := schema.problems("rlserve.report.v1", document):
         raise UsageError(f"{arguments.report} is no report of rlserve.report.v1: {'; '.join(reasons[:3])}")
     print(render(document, arguments.format).removesuffix("\n"))

@@ -57,7 +57,8 @@ def load(path: Path) -> Policy:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: the policy cannot be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: the policy cannot be read: {why}") from None
     pyproject = path.name == "pyproject.toml"
     if pyproject:
         document = document.get("tool", {}).get("rlserve", {})
@@ -79,6 +80,9 @@ def _policy(document: dict[str, Any], path: Path, origin: Literal["file", "pypro
     _check_keys(document, _KEYS, "")
     kind: Literal["rollout", "replay"] = _choice(document, "kind", ("rollout", "replay")) or "rollout"
     primary = measuring.canonical(document.get("primary", PRIMARY_OF_REPLAY if kind == "replay" else PRIMARY))
+    for name, text in document.get("limits", {}).items():
+        if isinstance(text, dict):
+            _refuse_dots("limits", name, text)
     limits = [parse_limit(key, text) for key, text in document.get("limits", {}).items()]
     _once("limits", [limit.metric for limit in limits])
     evidence = document.get("evidence", {})
@@ -131,6 +135,29 @@ def _check_keys(table: dict[str, Any], known: dict[str, Any], where: str) -> Non
             )
 
 
+def _refuse_dots(table: str, name: str, inner: dict[str, Any]) -> None:
+    """Refuse ``ttft.p95`` without quotes, which TOML takes for a key ``p95`` in a table ``ttft``."""
+    dotted = next((f"{name}.{key}" for key in inner if _is_metric(f"{name}.{key}")), None)
+    if dotted:
+        raise UsageError(f'{table}.{dotted} wants quotes, "{dotted}": without them TOML takes the dot for a table')
+
+
+def _is_metric(key: str) -> bool:
+    try:
+        measuring.resolve(key)
+    except UsageError:
+        return False
+    return True
+
+
+def _quantity(key: str, text: str | float, unit: str) -> float:
+    """Read a quantity; what is wrong with it is said with its key."""
+    try:
+        return units.parse(text, unit)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error}") from None
+
+
 def _choice(table: dict[str, Any], key: str, allowed: tuple[str, ...]) -> Any:
     value = table.get(key)
     if value is not None and value not in allowed:
@@ -165,7 +192,8 @@ def _amount(table: dict[str, Any], key: str, default: float, *, share: bool = Tr
     """Read a share, or a number where `share` is False, perhaps written as a limit (">= 0.999")."""
     value = table.get(key, default)
     if isinstance(value, str):
-        value = units.parse(value.lstrip("<>= "), "fraction" if share or "%" in value or "." in value else "count")
+        unit = "fraction" if share or "%" in value or "." in value else "count"
+        value = _quantity(f"evidence.{key}", value.lstrip("<>= "), unit)
     if not math.isfinite(value) or value < 0 or (share and value > 1):
         raise UsageError(f"evidence.{key} must be {'a share from 0 to 1' if share else '0 or more'}, is {value:g}")
     return float(value)
@@ -204,7 +232,7 @@ def _budgets(limits: Sequence[Limit]) -> dict[str, float]:
 
 
 def _after_reset(document: dict[str, Any]) -> float:
-    seconds = units.parse(document.get("kv", {}).get("after_reset", "0s"), "s")
+    seconds = _quantity("kv.after_reset", document.get("kv", {}).get("after_reset", "0s"), "s")
     if seconds < 0:
         raise UsageError("kv.after_reset must not be negative")
     return seconds
@@ -221,9 +249,10 @@ def _gated(table: dict[str, Any] | None, primary: str, kind: str) -> dict[str, f
     for name, rule in table.items():
         if not isinstance(rule, dict):
             raise UsageError(f"metrics.{name} must be a table, e.g. [metrics.{name}] with regression = '5%'")
+        _refuse_dots("metrics", name, rule)
         _check_keys(rule, {"regression": (str, int, float)}, f"metrics.{name}.")
-        key = measuring.canonical(name)
-        gated[key] = units.parse(rule["regression"], "fraction") if "regression" in rule else _default_change(key)
+        key, where = measuring.canonical(name), f"metrics.{name}.regression"
+        gated[key] = _quantity(where, rule["regression"], "fraction") if "regression" in rule else _default_change(key)
         if not 0 < gated[key] < 1:
             raise UsageError(f"metrics.{name}.regression must lie between 0 and 1, is {gated[key]:g}")
     return gated

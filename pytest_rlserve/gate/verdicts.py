@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlserve.checks import CHECKS, CheckResult, default_checks, run_check
 from pytest_rlserve.errors import BaselineError, EvidenceError, UsageError
 from pytest_rlserve.gate import baseline as store
+from pytest_rlserve.gate import wording
 from pytest_rlserve.gate.family import Family
 from pytest_rlserve.gate.items import in_ci
 from pytest_rlserve.gate.judgement import Judgement, Update, Verdict
@@ -217,9 +218,12 @@ class Gate:
                 stored = None
             self._family = Family(self.captures, self.policy, stored)
         found = self._family.compare(key, allowed)
-        if found.verdict == "no_baseline" and self.series_name() is None:
+        if found.verdict != "no_baseline":
+            return found
+        if self.series_name() is None:
             return dataclasses.replace(found, message=f"{found.message}, once {_NAME_IT}")
-        return found
+        path = self.baseline_path()
+        return found if path.exists() else dataclasses.replace(found, message=wording.looked_for(found.message, path))
 
     def _consequence(self, comparison: Comparison) -> Verdict:
         """Return what a comparison's verdict means for the run, with what was asked of the baseline."""

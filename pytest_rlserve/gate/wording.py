@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_rlserve import units
+from pytest_rlserve.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pytest_rlserve.gate.compare import Comparison
     from pytest_rlserve.gate.decision import Result
@@ -85,6 +87,14 @@ def no_baseline(known: Comparison, why: str | None) -> str:
         f"{known.metric} has no baseline yet\n{_now(known, why)}\n"
         "  to record one: pytest --rl-trace=… --rl-baseline-update"
     )
+
+
+def looked_for(message: str, path: Path) -> str:
+    """Put under the first line of a message which baseline file there is none of."""
+    first, _, rest = message.partition("\n")
+    others = sorted(one.name for one in path.parent.glob("*.json"))
+    place = f"{path.parent.name}/{path.name}{nearest(path.name, others)}"
+    return f"{first}\n  looked for {place}\n{rest}"
 
 
 def new_metric(known: Comparison, file: str) -> str:

@@ -23,6 +23,15 @@ def test_without_a_baseline_metrics_are_skipped_with_what_to_type(run: Run, capt
     result.stdout.fnmatch_lines(["*to record one: pytest --rl-trace=* --rl-baseline-update"])
 
 
+def test_a_missing_baseline_is_named_with_the_nearest_there_is(run: Run, capture: Write, three_runs: Path) -> None:
+    capture("run-1")
+    result = run("--rl-trace=run-1", "-rs", f"--rl-series={three_runs.stem}x")
+    looked_for = f"  looked for baselines/{three_runs.stem}x.json; did you mean '{three_runs.name}'?"
+    assert looked_for in result.outlines
+    result = run("--rl-trace=run-1", "-rs", "--rl-baseline=elsewhere")
+    assert f"  looked for elsewhere/{three_runs.name}" in result.outlines
+
+
 @both_ways
 def test_without_a_baseline_metrics_fail_in_ci(
     run: Run, capture: Write, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
