@@ -65,20 +65,20 @@ def test_a_pair_of_another_job_is_no_partner(series: Series, measured: Measured)
 
 def test_runs_are_no_worse_than_themselves_where_a_ratio_does_not_exist() -> None:
     """Stored with nine digits, and one of them 0: what is left of the others must not read as a regression."""
-    key = "queue_depth.mean"
+    key = "tail_bubble"
     digits = math.pi / 1e3
     before = {job: [rounded(value)] for job, value in (("a", 0.0), ("b", digits), ("c", digits))}
     known = Comparison(
         metric=key,
         verdict="inconclusive",
-        unit="requests",
+        unit="s",
         better="lower",
         allowed=0.05,
         message="",
         baseline=tuple((job, value) for job, (value,) in before.items()),
         current=(("a", 0.0), ("b", digits), ("c", digits)),
     )
-    first = Measurement(name=key, capture="c", unit="requests", better="lower", n=1, value=0.0)
+    first = Measurement(name=key, capture="c", unit="s", better="lower", n=1, value=0.0)
     found = _estimated(known, [], Baseline(FOLDER / "s.json", document(before)), first)
     assert found.zero is not None
     assert found.zero.verdict == "unchanged"
