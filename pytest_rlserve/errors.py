@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class InconclusiveWarning(RlserveWarning):
 
 class FactorsWarning(RlserveWarning):
     """Several factors differ from the baseline's at once, or the evidence contradicts a declared one."""
+
+
+def require_capture(given: object) -> None:
+    """Raise `UsageError` where a path stands in the place of a capture."""
+    if isinstance(given, str | os.PathLike):
+        raise UsageError(f"{os.fspath(given)!r} is a path and no capture: give open_capture({os.fspath(given)!r})")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

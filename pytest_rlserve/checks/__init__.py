@@ -10,6 +10,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pytest_rlserve.errors import require_capture
 from pytest_rlserve.joins.clocks import corrected, skew
 from pytest_rlserve.registry import Registry
 
@@ -151,6 +152,7 @@ def check(
 
 def run_check(capture: Capture, name: str, evidence: Evidence | None = None) -> CheckResult:
     """Run one check on a capture."""
+    require_capture(capture)
     one, evidence = CHECKS[name], evidence or Evidence()
     found = one.func(capture, evidence)
     status, why = _status(found), found.inconclusive
@@ -184,6 +186,7 @@ def run_checks(
     capture: Capture, *, names: Iterable[str] | None = None, evidence: Evidence | None = None
 ) -> list[CheckResult]:
     """Run checks on a capture: those named, or all that the built-in suite runs unasked."""
+    require_capture(capture)
     chosen = default_checks(capture.manifest.kind) if names is None else list(names)
     return [run_check(capture, name, evidence) for name in chosen]
 

@@ -24,9 +24,11 @@ def compare(
     from pathlib import Path
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.errors import require_capture
     from pytest_rlserve.gate.policy import Policy
     from pytest_rlserve.gate.verdicts import Gate
 
+    require_capture(captures)
     policy = policy or Policy()
     some = [captures] if isinstance(captures, Capture) else list(captures)
     path = Path(baseline)

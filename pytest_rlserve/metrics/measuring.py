@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_rlserve.errors import NotMeasurable, UsageError, nearest
+from pytest_rlserve.errors import NotMeasurable, UsageError, nearest, require_capture
 from pytest_rlserve.fleet import serving_workers
 from pytest_rlserve.joins.clocks import corrected, skew
 from pytest_rlserve.metrics import METRICS, WINDOW, Measurement, Metric, Scope, Value, Values
@@ -67,6 +67,7 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
     Raises:
         UsageError: no such metric or statistic.
     """
+    require_capture(capture)
     scope = scope or Scope()
     found, statistic = resolve(key)
     key = canonical(key)

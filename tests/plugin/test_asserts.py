@@ -42,6 +42,8 @@ FAILS: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 WRONG = {
+    "assert_limit('run-1', 'ttft', '1s')": "'run-1' is a path and no capture: give open_capture('run-1')",
+    "assert_reconciled('run-1', by='step')": "'run-1' is a path and no capture: give open_capture('run-1')",
     "assert_latency(rl_trace, 'ttft')": "names no budget: write for example p95='1.5s'",
     "assert_limit(rl_trace, 'tfft', '1s')": "no metric is named 'tfft'; did you mean 'ttft'?",
     "assert_limit(rl_trace, 'ttft', '<= 3')": "'3' has no unit that fits s: write for example '800ms'",
