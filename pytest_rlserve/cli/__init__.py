@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FORMAT",
         help="terminal, markdown, summary or json (default: %(default)s)",
     )
+    _verbose_flag(compare)
     _policy_flag(compare)
     init = command(
         "init", commands.init, "Write a commented starter policy with the values just measured, plus margins."
@@ -109,8 +110,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FORMAT",
         help="terminal, markdown or summary (default: %(default)s)",
     )
+    _verbose_flag(report)
     _add_baseline(commands_of)
     return parser
+
+
+def _verbose_flag(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-v", "--verbose", action="store_true", help="on a terminal, also full messages, passed checks and all metrics"
+    )
 
 
 def _add_baseline(commands_of: Any) -> None:

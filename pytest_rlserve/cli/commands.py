@@ -106,7 +106,6 @@ def compare(arguments: argparse.Namespace) -> int:
     from pytest_rlserve.gate.items import items
     from pytest_rlserve.gate.report import build
     from pytest_rlserve.gate.verdicts import Gate
-    from pytest_rlserve.reports import render
 
     policy = policy_of(arguments.policy)
     gate = Gate(
@@ -117,8 +116,17 @@ def compare(arguments: argparse.Namespace) -> int:
     )
     gate.require_use()
     report = build(gate, [_judged(gate, kind, name) for kind, name in items(gate.policy)])
-    print(render(report, arguments.format))
+    print(_rendered(report, arguments).removesuffix("\n"))
     return GOOD if report["verdict"] in ("pass", "inconclusive") else BAD
+
+
+def _rendered(report: dict[str, Any], arguments: argparse.Namespace) -> str:
+    from pytest_rlserve.reports import render
+    from pytest_rlserve.reports.terminal import terminal
+
+    if arguments.format == "terminal":
+        return terminal(report, verbose=arguments.verbose)
+    return render(report, arguments.format)
 
 
 def _judged(gate: Gate, kind: Any, name: str) -> dict[str, Any]:
@@ -162,7 +170,6 @@ def init(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Render a JSON report."""
     from pytest_rlserve import schema
-    from pytest_rlserve.reports import render
 
     try:
         document = json.loads(Path(arguments.report).read_bytes())
@@ -172,5 +179,5 @@ def report(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.report} is not JSON: name a file that --rl-report=json:FILE wrote") from None
     if reasons := schema.problems("rlserve.report.v1", document):
         raise UsageError(f"{arguments.report} is no report of rlserve.report.v1: {'; '.join(reasons[:3])}")
-    print(render(document, arguments.format).removesuffix("\n"))
+    print(_rendered(document, arguments).removesuffix("\n"))
     return GOOD

@@ -197,7 +197,7 @@ def _metrics(report: Row, columns: int, verbose: bool) -> str:
     table, absent = tables.metrics(report), list(remarks.not_observable(report))
     if verbose or len(table.rows) + len(absent) < FEW_METRICS:
         return "\n\n".join(filter(None, [_grid(table, columns), _lines(absent, columns)]))
-    return f"measured: {len(table.rows):,} values, {len(absent):,} not observable (verbose lists them)"
+    return f"measured: {len(table.rows):,} values, {len(absent):,} not observable (-v lists them)"
 
 
 def _breakdowns(report: Row, columns: int, verbose: bool) -> list[str]:

@@ -25,3 +25,21 @@ def test_a_run_that_is_given_twice_is_refused(
     assert main(["compare", "run-1", "copy"]) == 2
     assert "run-1 and copy hold the same files" in capsys.readouterr().err
     assert main(["compare", "run-1", "run-1"]) == 2
+
+
+def test_what_is_left_out_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rollout(tmp_path / "run-1", rate=10.0)
+    assert main(["compare", "run-1"]) == 1
+    short = capsys.readouterr().out
+    assert "(-v lists them)" in short
+    assert "to record one" not in short
+    assert main(["compare", "run-1", "-v"]) == 1
+    assert "to record one: pytest --rl-trace=" in (long := capsys.readouterr().out)
+    assert "residence_prefill" in long
+    main(["compare", "run-1", "--format=json"])
+    (tmp_path / "report.json").write_text(capsys.readouterr().out)
+    assert main(["report", "report.json", "-v"]) == 0
+    assert capsys.readouterr().out == long
