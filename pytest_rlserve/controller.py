@@ -180,10 +180,15 @@ class Controller:
         if self.report is None and not self.lines:
             return
         terminalreporter.section("rlserve")
-        if self.report is not None:
+        verbosity = terminalreporter.config.get_verbosity()
+        if self.report is not None and verbosity < -1:
+            from pytest_rlserve.reports.wording import headline
+
+            terminalreporter.write_line(headline(self.report))
+        elif self.report is not None:
             from pytest_rlserve.reports.terminal import terminal
 
-            verbose = terminalreporter.config.get_verbosity() > 0
+            verbose = verbosity > 0
             terminalreporter.write_line(terminal(self.report, verbose=verbose, columns=terminalreporter._tw.fullwidth))
         for line in self.lines:
             terminalreporter.write_line(line)

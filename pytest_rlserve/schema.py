@@ -12,6 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.errors import nearest
+
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
@@ -67,7 +69,7 @@ def _sentences(error: ValidationError) -> list[str]:
             return [f"{prefix}{key} is missing" for key in missing]
         case "additionalProperties":
             known = set((own or {}).get("properties", {}))
-            return [f"{where} has the unknown key {key!r}" for key in instance if key not in known]
+            return [f"{where} has the unknown key {key!r}{nearest(key, known)}" for key in instance if key not in known]
         case "type":
             return [f"{where} must be {_either(wanted)}, is {found}"]
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":

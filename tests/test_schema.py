@@ -45,7 +45,7 @@ def test_what_fits_has_no_problem(name: str) -> None:
         (TRACE, row(request={}), "request.request_id is missing"),
         (TRACE, row() | {"schema": "x.v2"}, "schema must be 'dynamo.request.trace.v1', is 'x.v2'"),
         (CONTROL, {"event": "step_started", "t": 1}, "step is missing"),
-        (CAPTURE, {"sereis": "x"}, "the row has the unknown key 'sereis'"),
+        (CAPTURE, {"sereis": "x"}, "the row has the unknown key 'sereis'; did you mean 'series'?"),
         (CAPTURE, {"identity": {"model": None}}, "identity.model must be string or number or boolean, is null"),
     ],
 )

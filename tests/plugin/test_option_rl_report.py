@@ -144,3 +144,10 @@ def test_a_comment_made_again_from_the_json_report_is_the_same(
     capsys.readouterr()
     assert cli.main(["report", str(pytester.path / "report.json"), "--format=markdown"]) == 0
     assert capsys.readouterr().out == (pytester.path / "report.md").read_text()
+
+
+def test_where_pytest_is_very_quiet_one_line_says_it(run: Run) -> None:
+    said = run("--rl-trace=run-1", "-qq", "--rl-report=json:report.json").outlines
+    after = said[said.index(next(line for line in said if "= rlserve =" in line)) + 1 :]
+    assert after[0] == "REGRESSED: 1 regressed, 1 unchanged; checks: 13 passed"
+    assert after[1] == "json report written to report.json"
