@@ -83,6 +83,8 @@ def asked(config: pytest.Config) -> Asked:
             raise UsageError(f"there is no policy file {policy}")
         if option.rl_baseline_reason is not None and not option.rl_baseline_update:
             raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
+        if option.rl_series == "":
+            raise UsageError("--rl-series= names no series; is a variable empty?")
         if not re.fullmatch("local|ray(:.+)?", option.rl_engine):
             raise UsageError(f"--rl-engine={option.rl_engine}: write local, ray, or ray:ADDRESS")
         if option.rl_baseline_reason is not None and not option.rl_baseline_reason.strip():

@@ -87,6 +87,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("rl_strict", "fail where the verdict is inconclusive or incomplete", type="bool", default=False)
 
 
+def _require_known_settings(config: pytest.Config) -> None:
+    """Refuse a mistyped setting: pytest only warns, and without `rl_trace` the run would go green without a gate."""
+    known = ("rl_trace", "rl_baseline", "rl_policy", "rl_report", "rl_strict")
+    settings = getattr(config, "_inicfg", None)  # from pytest 9 on, which deprecates the other name
+    for key in config.inicfg if settings is None else settings:
+        if key.startswith("rl_") and key not in known:
+            try:
+                config.getini(key)  # another plugin's, perhaps
+            except ValueError:
+                from pytest_rlserve.errors import nearest
+
+                raise pytest.UsageError(f"rlserve: unknown setting {key!r}{nearest(key, known)}") from None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(args: list[str]) -> None:
     """Refuse two ways of typing a flag that would make the run green without a capture."""
@@ -104,6 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the flags; without a capture nothing else happens."""
     config.addinivalue_line("markers", "rlserve: set on every test that judges a capture")
     config.addinivalue_line("markers", "rl_trace(path): the capture of this test, relative to its file")
+    _require_known_settings(config)
     if not _wanted(config):
         typed = [arg.partition("=")[0] for arg in map(str, config.invocation_params.args) if arg.startswith("--rl-")]
         if typed:

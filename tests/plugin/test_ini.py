@@ -88,3 +88,26 @@ def test_what_is_wrong_in_the_ini_file_is_one_line_and_exit_4(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     (printed,) = error_lines(result)
     assert printed.startswith(f"ERROR: rlserve: {said}".replace("PROJECT", str(pytester.path)))
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [("rl_trce = one", "'rl_trce'; did you mean 'rl_trace'?"), ("rl_series = x", "'rl_series'")],
+)
+def test_a_setting_that_is_not_there_is_wrong_use(
+    run: Run, pytester: pytest.Pytester, capture: Write, typed: str, said: str
+) -> None:
+    """pytest itself only warns: the gate would be gone and the run green."""
+    capture("one")
+    pytester.makepyfile("def test_own(): ...")
+    pytester.makeini(f"[pytest]\n{typed}")
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert error_lines(result)[0].startswith(f"ERROR: rlserve: unknown setting {said}")
+
+
+def test_a_setting_of_another_plugin_is_left_to_it(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_own(): ...")
+    pytester.makeconftest("def pytest_addoption(parser): parser.addini('rl_seed', 'of another plugin')")
+    pytester.makeini("[pytest]\nrl_seed = 3")
+    assert run().ret == pytest.ExitCode.OK

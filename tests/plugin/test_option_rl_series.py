@@ -71,3 +71,9 @@ def test_a_name_that_cannot_be_a_files_is_refused(
     assert "cannot name a baseline file" in result.stdout.str() + result.stderr.str()
     assert not list(pytester.path.rglob("*.json.tmp"))
     assert not (pytester.path / "baselines").exists()
+
+
+def test_an_empty_name_is_wrong_use(run: Run, capture: Write) -> None:
+    capture("run-1")
+    result = run("--rl-trace=run-1", "--rl-series=")
+    assert error_lines(result) == ["ERROR: rlserve: --rl-series= names no series; is a variable empty?"]
