@@ -72,6 +72,7 @@ def asked(config: pytest.Config) -> Asked:
     Raises:
         pytest.UsageError: a flag is wrong, or names what is not there.
     """
+    from pytest_rlserve.gate.baseline import path_of
     from pytest_rlserve.readers.discover import captures_in
 
     option = config.option
@@ -85,6 +86,8 @@ def asked(config: pytest.Config) -> Asked:
             raise UsageError("--rl-baseline-reason goes with --rl-baseline-update")
         if option.rl_series == "":
             raise UsageError("--rl-series= names no series; is a variable empty?")
+        if option.rl_series is not None:
+            path_of(Path(), option.rl_series)  # one that cannot name a file is wrong use
         if not re.fullmatch("local|ray(:.+)?", option.rl_engine):
             raise UsageError(f"--rl-engine={option.rl_engine}: write local, ray, or ray:ADDRESS")
         if option.rl_baseline_reason is not None and not option.rl_baseline_reason.strip():

@@ -52,7 +52,7 @@ class Run:
 
     def _default_policy(self) -> Path | None:
         own = self.config.rootpath / "rlserve.toml"
-        if own.is_file():
+        if own.exists():  # a folder of that name is refused when it is read, and not passed over
             return own
         from pytest_rlserve.gate.policy_file import has_policy
 

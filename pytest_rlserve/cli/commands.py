@@ -28,7 +28,7 @@ def policy_of(given: str | None) -> Policy:
 
     if given:
         return load(Path(given))
-    if Path("rlserve.toml").is_file():
+    if Path("rlserve.toml").exists():
         return load(Path("rlserve.toml"))
     return load(Path("pyproject.toml")) if has_policy(Path("pyproject.toml")) else Policy()
 

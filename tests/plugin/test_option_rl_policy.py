@@ -133,3 +133,12 @@ def test_the_policy_tells_readers_what_names_mean(
     flags = ("--rl-trace=rollout_trace.jsonl", "--no-rl-suite", *workers)
     assert outcomes(run(POLICY, *flags)) == {"passed": 1}
     assert outcomes(run(*flags)) == {"failed": 1}
+
+
+def test_a_folder_in_the_policys_place_is_refused(run: Run, pytester: pytest.Pytester, capture: Write) -> None:
+    """Passed over, it would leave the run with the defaults."""
+    capture("run-1")
+    (pytester.path / "rlserve.toml").mkdir()
+    result = run("--rl-trace=run-1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*rlserve.toml: the policy cannot be read: Is a directory"])

@@ -66,7 +66,7 @@ def test_a_name_that_cannot_be_a_files_is_refused(
 ) -> None:
     capture("run-1")
     result = run("--rl-trace=run-1", f"--rl-series={name}", "--rl-baseline-update")
-    assert result.ret != pytest.ExitCode.OK
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "Traceback" not in result.stdout.str()
     assert "cannot name a baseline file" in result.stdout.str() + result.stderr.str()
     assert not list(pytester.path.rglob("*.json.tmp"))
