@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve import units
-from pytest_rlserve.gate.identity import job_names
 from pytest_rlserve.gate.losses import losses_of, sentence
 from pytest_rlserve.gate.place import place_of
-from pytest_rlserve.gate.statistics import compared_inside
-from pytest_rlserve.metrics import measuring
+from pytest_rlserve.gate.sides import mean_of_jobs, sides
 from pytest_rlserve.metrics.residence import STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.gate.baseline import Baseline
@@ -94,7 +92,7 @@ def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Ca
     """Take the change of the accepted-trajectory rate apart; None where a factor is not known on both sides."""
     factors = []
     for name, (key, sign) in _FACTORS.items():
-        before, after = map(_logs, _sides(baseline, captures, key, scope))
+        before, after = map(_logs, sides(baseline, captures, key, scope))
         if before is None or after is None:
             return None
         factors.append(Cause(name, math.expm1(after - before), sign * (after - before)))
@@ -107,45 +105,22 @@ def explain(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> Ca
     return Causes(tuple(factors), tuple(stages), f", most {place}" if place else "", losses)
 
 
-def _sides(
-    baseline: Baseline, captures: Sequence[Capture], key: str, scope: Scope
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Return job → values on both sides, of the baseline's jobs those that the comparison itself looks at."""
-    before, after = baseline.values(key), _measured(captures, key, scope)
-    inside = bool(after) and compared_inside(before, after, baseline.carried(key))
-    return {job: values for job, values in before.items() if job in after or not inside}, after
-
-
-def _measured(captures: Sequence[Capture], key: str, scope: Scope) -> dict[str, list[float]]:
-    jobs: dict[str, list[float]] = {}
-    for capture, job in zip(captures, job_names(captures), strict=True):
-        value = measuring.measure(capture, key, scope).value
-        if value is not None:
-            jobs.setdefault(job, []).append(value)
-    return jobs
-
-
 def _logs(jobs: Mapping[str, Sequence[float]]) -> float | None:
     """Return the mean over jobs of the mean logarithm of their runs, as the comparison itself takes it."""
     if not jobs or any(value <= 0 for values in jobs.values() for value in values):
         return None
-    return _mean(_mean(math.log(value) for value in values) for values in jobs.values())
-
-
-def _mean(values: Iterable[float]) -> float:
-    some = list(values)
-    return math.fsum(some) / len(some)
+    return mean_of_jobs(jobs, math.log)
 
 
 def _stages(baseline: Baseline, captures: Sequence[Capture], scope: Scope, residence: Cause) -> list[Cause]:
     """Split the change of residence by stage; the parts add up to the change in seconds."""
     moved: dict[str, float] = {}
     for name in STAGES:
-        before, after = _sides(baseline, captures, f"residence_{name}", scope)
+        before, after = sides(baseline, captures, f"residence_{name}", scope)
         if not before or not after:
             return []
-        moved[name] = _mean(map(_mean, after.values())) - _mean(map(_mean, before.values()))
-    whole = _mean(map(_mean, _sides(baseline, captures, "attempt_residence", scope)[0].values()))
+        moved[name] = mean_of_jobs(after) - mean_of_jobs(before)
+    whole = mean_of_jobs(sides(baseline, captures, "attempt_residence", scope)[0])
     total = math.fsum(moved.values())
     return [
         Cause(name, seconds / whole, residence.contribution * seconds / total if total else 0.0)

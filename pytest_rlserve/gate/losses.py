@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_rlserve import units
-from pytest_rlserve.metrics import measuring
+from pytest_rlserve.gate.sides import change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,16 +25,9 @@ def losses_of(baseline: Baseline, captures: Sequence[Capture], scope: Scope) -> 
 
     Empty where a loss is not known on both sides by one definition: over another number of workers, none is.
     """
-    found = {}
-    for name, key in _LOSSES.items():
-        before = [value for values in baseline.values(key).values() for value in values]
-        measured = [measuring.measure(capture, key, scope) for capture in captures]
-        after = [one.value for one in measured if one.value is not None]
-        known = baseline.document["definitions"].get(key, {}).get("digest")
-        if not before or len(after) < len(measured) or any(one.definition["digest"] != known for one in measured):
-            return {}
-        found[name] = math.fsum(after) / len(after) - math.fsum(before) / len(before)
-    return found
+    grown = {name: change(baseline, captures, key, scope) for name, key in _LOSSES.items()}
+    known = {name: by for name, by in grown.items() if by is not None}
+    return known if len(known) == len(grown) else {}
 
 
 def sentence(losses: Mapping[str, float]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_rlserve.metrics import measuring
+from pytest_rlserve.gate.sides import change
 from pytest_rlserve.metrics.spread import SERVED, slowest, times_at
 
 if TYPE_CHECKING:
@@ -43,10 +43,6 @@ def _growths(
     if stage in SERVED:
         keys = {"worker": f"{stage}_worker_spread", **keys}
     for place, key in keys.items():
-        before = [math.log(value) for values in baseline.values(key).values() for value in values]
-        found = [measuring.measure(capture, key, scope) for capture in captures]
-        after = [math.log(one.value) for one in found if one.value is not None]
-        known = baseline.document["definitions"].get(key, {}).get("digest")
-        same = all(one.definition["digest"] == known for one in found)
-        if before and same and len(after) == len(found):
-            yield place, math.fsum(after) / len(after) - math.fsum(before) / len(before)
+        growth = change(baseline, captures, key, scope, math.log)
+        if growth is not None:
+            yield place, growth

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gate.documents import FOLDER, document
+from gate.series import recorded
 from pytest_rlserve.gate.baseline import Baseline
 from pytest_rlserve.gate.compare import Comparison, _estimated
+from pytest_rlserve.gate.losses import losses_of
 from pytest_rlserve.gate.rounding import rounded
-from pytest_rlserve.metrics import Measurement
+from pytest_rlserve.metrics import Measurement, Scope
+from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,3 +94,15 @@ def test_pairs_without_a_job_find_each_other_by_name(series: Series, measured: M
     found = series.gate(*(measured(8.9, job=None, pair=pair) for pair in names)).comparison(RATE, 0.05)
     assert found.result is not None and found.result.noise is not None
     assert found.result.noise.origin == "pairs"
+
+
+def test_what_explains_a_comparison_inside_a_job_looks_at_that_job_too(series: Series) -> None:
+    """Another job of the baseline had a small cache: what reuse lost is held against the job that is compared."""
+    names = ("baseline_kv_1", "baseline_kv_2", "small_cache_1")
+    kv_1, kv_2, small = (open_capture(recorded()[name]) for name in names)
+    elsewhere = small.replace(manifest=dataclasses.replace(kv_1.manifest, job="another"))
+    series.take(kv_1, kv_2, elsewhere)
+    stored = series.gate().baseline()
+    assert stored is not None
+    assert losses_of(stored, [kv_2], Scope())["eviction"] == pytest.approx(0.0, abs=0.01)
+    assert losses_of(stored, [small], Scope())["eviction"] > 0.2
