@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from heavy import skip_unless_asked
 
 from pytest_rlserve.engine.cluster import ON_LOOPBACK
 
@@ -18,13 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip these tests where they are not asked for, or Ray is not there."""
-    asked, there = os.environ.get("RLSERVE_HEAVY"), importlib.util.find_spec("ray")
-    if not (asked and there):
-        why = "Ray is not installed: pip install 'pytest-rlserve[ray]'" if asked else "RLSERVE_HEAVY is not set"
-        for item in items:
-            if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.skip(reason=why))
+    skip_unless_asked(items, __file__, "ray", "ray")
 
 
 @pytest.fixture(scope="session")

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import http.client
 import http.server
-import importlib.util
 import os
 import socket
 import subprocess
 import sys
 import threading
-import time
-import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from heavy import skip_unless_asked, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,17 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip these tests where they are not asked for, or the server is not there."""
-    asked, there = os.environ.get("RLSERVE_HEAVY"), importlib.util.find_spec("moto")
-    if not (asked and there):
-        why = (
-            "moto is not installed: pip install 'pytest-rlserve[objectstore-test]'"
-            if asked
-            else "RLSERVE_HEAVY is not set"
-        )
-        for item in items:
-            if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.skip(reason=why))
+    skip_unless_asked(items, __file__, "moto", "objectstore-test")
 
 
 def free_port() -> int:
@@ -84,12 +72,7 @@ def served(**env: str) -> Iterator[Server]:
         command, env=os.environ | KEYS | env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        wait_for(f"http://127.0.0.1:{port}/moto-api/")
         server = Server(port)
         server.client().create_bucket(Bucket=BUCKET)
         yield server

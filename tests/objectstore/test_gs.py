@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import time
 import urllib.request
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from heavy import wait_for
 
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers import open_capture
@@ -36,12 +36,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([*command, "--in-memory", "--default-bucket=runs"], **quiet)  # type: ignore[call-overload]
     try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"{home}/storage/v1/b/runs", timeout=1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        wait_for(f"{home}/storage/v1/b/runs")
         for file in EXAMPLE.iterdir():
             place = f"{home}/upload/storage/v1/b/runs/o?uploadType=media&name=a/baseline_kv/{file.name}"
             urllib.request.urlopen(urllib.request.Request(place, file.read_bytes(), method="POST"), timeout=5).close()
