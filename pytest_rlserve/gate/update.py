@@ -86,7 +86,8 @@ def update(
         )
     moved = {key: c for key, c in comparisons.items() if c.verdict in ("regressed", "improved")}
     undecided = [key for key, c in comparisons.items() if c.verdict == "inconclusive" and c.result is not None]
-    if (moved or undecided) and not reason and not known(document, runs):
+    again = known(document, runs)
+    if (moved or undecided) and not reason and not again:
         which = ", ".join(sorted([*moved, *undecided]))
         text = (
             f'baseline {path.name} left as it is: give --rl-baseline-reason="…", since {which} did not stay unchanged'
@@ -95,18 +96,18 @@ def update(
     accepted = {key: c for key, c in comparisons.items() if key in moved or key in undecided}
     changes = tuple(change_of(key, c, reason or "") for key, c in sorted(accepted.items()))
     doubt = "".join(f"; warning: {one}" for one in cautions(found, captures))
-    if not known(document, runs):
-        document["factors"] = dict(captures[0].manifest.factors)
+    because = f", accepted because: {reason}" if accepted and not again else ""
     left_out = ""
-    if moved and not known(document, runs):
+    if not again:
+        document["factors"] = dict(captures[0].manifest.factors)
+    if moved and not again:
         open_level(document, moved, runs, reason or "")
         _redefine(document, definitions)
-        what = f"new level with {_runs(len(runs))}, accepted because: {reason}"
+        what = f"new level with {_runs(len(runs))}{because}"
     else:
         left_out = _align(document, definitions, runs)
-        if undecided:
-            runs = [{**run, "reason": reason} for run in runs]
-        what = f"{_runs(append(document, runs))} added{f', accepted because: {reason}' if undecided else ''}"
+        runs = [{**run, "reason": reason} for run in runs] if because else runs
+        what = f"{_runs(append(document, runs))} added{because}"
     written = store.write(path, document, over=found)
     return Update(
         written=written,

@@ -12,6 +12,7 @@ from plugin.projects import RECORDED
 
 from pytest_rlserve.checks import Evidence
 from pytest_rlserve.errors import BaselineError, UsageError
+from pytest_rlserve.gate import baseline as store
 from pytest_rlserve.gate.policy import Policy
 from pytest_rlserve.metrics import Scope
 from pytest_rlserve.readers import open_capture
@@ -463,3 +464,17 @@ def test_a_new_level_defines_its_metrics_anew(series: Series) -> None:
     assert series.gate(half).comparison("kv_reuse_fraction", 0.02).verdict in ("unchanged", "inconclusive")
     assert series.values("kv_reuse_fraction") != [None]
     assert "kv_reuse_fraction" not in series.document["carried"]
+
+
+def test_an_undecided_run_that_takes_up_a_new_metric_needs_no_reason_and_claims_none(
+    series: Series, measured: Measured
+) -> None:
+    series.take(measured(10.0, job="a"), measured(9.5, job="b"))
+    run = measured(9.2, job="c")
+    series.take(run, reason="more evidence")
+    document = series.document
+    del document["levels"][0]["runs"][2]["measurements"][DOWN]
+    store.write(series.path, document)
+    done = series.take(run)
+    assert done.written and "accepted because" not in done.summary
+    assert series.document["levels"][0]["runs"][2]["reason"] == "more evidence"
