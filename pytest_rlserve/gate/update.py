@@ -93,10 +93,10 @@ def update(
             f'baseline {path.name} left as it is: give --rl-baseline-reason="…", since {which} did not stay unchanged'
         )
         return Update(written=False, summary=text)
-    accepted = {key: c for key, c in comparisons.items() if key in moved or key in undecided}
+    accepted = {} if again else {key: c for key, c in comparisons.items() if key in moved or key in undecided}
     changes = tuple(change_of(key, c, reason or "") for key, c in sorted(accepted.items()))
     doubt = "".join(f"; warning: {one}" for one in cautions(found, captures))
-    because = f", accepted because: {reason}" if accepted and not again else ""
+    because = f", accepted because: {reason}" if accepted else ""
     left_out = ""
     if not again:
         document["factors"] = dict(captures[0].manifest.factors)
