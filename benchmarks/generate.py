@@ -1,8 +1,9 @@
 """Make a request trace as Dynamo would write it: `python benchmarks/generate.py OUT --megabytes 20 --seed 1`.
 
 Steps of a trainer, each with groups of samples that share a prompt, each sample a session of several turns that grow
-by the last answer and a tool's output. Hashes and worker ids use all 64 bits; a segment holds many gzip members. The
-same seed gives the same rows on any machine.
+by the last answer and a tool's output, nearly always on one worker. Hashes and worker ids use all 64 bits; a segment
+holds many gzip members. With `--rollout`, the framework's attempts and weight updates stand beside it. The same seed
+gives the same rows on any machine.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rollout import Framework
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK = 16
 GROUPS, SAMPLES, TURNS, WORKERS = 16, 8, 6, 8
+STAYS = 0.9
+"""How often a turn goes to the worker of the turn before it, as with KV routing."""
+UPDATE_MS = 3000
+"""Time between the last answer of a step and the first request of the next."""
 SYSTEM_TOKENS, PROMPT_TOKENS, ANSWER_TOKENS, TOOL_TOKENS = 256, (300, 3000), (32, 512), (200, 1000)
 LINES_A_MEMBER, LINES_A_SEGMENT = 400, 4000
 
@@ -39,21 +46,21 @@ class Prompt:
         return Prompt(total, [*self.hashes[:whole], *fresh])
 
 
-def rows(seed: int) -> Iterator[dict[str, Any]]:
-    """Yield request_end records without end."""
+def steps(seed: int) -> Iterator[list[dict[str, Any]]]:
+    """Yield the request_end records of a trainer's step, without end; workers drop their caches between two steps."""
     draw = random.Random(seed)
     system = Prompt().grown(SYSTEM_TOKENS, draw)
     now = 1_791_000_000_000
+    workers = [draw.getrandbits(64) for _ in range(WORKERS)]
     for step in itertools.count():
-        workers = [draw.getrandbits(64) for _ in range(WORKERS)]  # new ids after every weight update
-        turns = []
+        turns: list[dict[str, Any]] = []
         for group in range(GROUPS):
             prompt = system.grown(draw.randint(*PROMPT_TOKENS), draw)
             for sample in range(SAMPLES):
                 turns += _session(draw, f"step{step}-g{group:02d}-s{sample}", prompt, workers, now)
         turns.sort(key=lambda row: row["event_time_unix_ms"])
-        yield from turns
-        now = turns[-1]["event_time_unix_ms"] + 2000
+        yield turns
+        now = turns[-1]["event_time_unix_ms"] + UPDATE_MS
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,11 @@ class Turn:
 
 
 def _session(draw: random.Random, name: str, prompt: Prompt, workers: list[int], now: int) -> Iterator[dict[str, Any]]:
-    cached, at = 0, now + draw.randrange(500)
+    cached, at, worker = 0, now + draw.randrange(500), draw.choice(workers)
     for number in range(TURNS):
-        turn = Turn(name, number, prompt, cached, draw.randint(*ANSWER_TOKENS), draw.choice(workers), at)
+        if draw.random() > STAYS:
+            cached, worker = 0, draw.choice(workers)
+        turn = Turn(name, number, prompt, cached, draw.randint(*ANSWER_TOKENS), worker, at)
         row = _row(turn, draw)
         yield row
         at = row["event_time_unix_ms"] + draw.randrange(20, 400)
@@ -126,24 +135,33 @@ def _row(turn: Turn, draw: random.Random) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, megabytes: float, seed: int = 1) -> int:
-    """Write segments with that much JSON, counted before compression, into `folder`; return the number of rows."""
+def write(folder: Path, megabytes: float, seed: int = 1, *, rollout: bool = False) -> int:
+    """Write segments with that much JSON, counted before compression, into `folder`; return the number of rows.
+
+    A rollout ends with a whole step, and with the framework's records beside the trace.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    framework = Framework(folder) if rollout else None
     began, size, count, member = 0, 0, 0, []
-    for row in rows(seed):
-        began = began or row["event_time_unix_ms"]
-        wrapped = {"timestamp": row["event_time_unix_ms"] - began, "event": row}
-        line = json.dumps(wrapped, separators=(",", ":")).encode() + b"\n"
-        member.append(line)
-        size, count = size + len(line), count + 1
-        full = size >= megabytes * 1e6
-        if full or len(member) == LINES_A_MEMBER:
-            segment = folder / f"request-trace.{(count - 1) // LINES_A_SEGMENT:06d}.jsonl.gz"
-            with segment.open("ab") as file:
-                file.write(gzip.compress(b"".join(member), 6, mtime=0))
-            member = []
+    for step, rows in enumerate(steps(seed)):
+        began = began or rows[0]["event_time_unix_ms"]
+        for row in rows:
+            wrapped = {"timestamp": row["event_time_unix_ms"] - began, "event": row}
+            line = json.dumps(wrapped, separators=(",", ":")).encode() + b"\n"
+            member.append(line)
+            size, count = size + len(line), count + 1
+            full = size >= megabytes * 1e6 and (framework is None or row is rows[-1])
+            if full or len(member) == LINES_A_MEMBER:
+                segment = folder / f"request-trace.{(count - 1) // LINES_A_SEGMENT:06d}.jsonl.gz"
+                with segment.open("ab") as file:
+                    file.write(gzip.compress(b"".join(member), 6, mtime=0))
+                member = []
+            if full:
+                break
+        if framework is not None:
+            framework.step(step, rows)
         if full:
-            break
+            return count
     return count
 
 
@@ -153,8 +171,9 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the capture")
     parser.add_argument("--megabytes", type=float, default=20, help="JSON before compression (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rollout", action="store_true", help="with the framework's attempts and weight updates")
     arguments = parser.parse_args()
-    print(f"{write(arguments.out, arguments.megabytes, arguments.seed):,} rows")
+    print(f"{write(arguments.out, arguments.megabytes, arguments.seed, rollout=arguments.rollout):,} rows")
 
 
 if __name__ == "__main__":
