@@ -51,21 +51,20 @@ def understand(text: bytes) -> Block:
         Doubt: the parts do not add up.
     """
     heads, spans = _cut(text)
-    decoded = _at_once(heads)
-    ends, tools, doubtful = _sorted(decoded or ())
     lines: list[bytes] = []
-    if not decoded or doubtful:
+    decoded = _at_once(heads)
+    if decoded is None:
         lines = split(heads)
         decoded = _one_by_one(lines)
-        ends, tools, doubtful = _sorted(decoded)
-    count = len(decoded)
-    keys = fill_ends(ends) + fill_tools(tools) + _wrappers(decoded, doubtful)
-    left = set(doubtful)
-    sure = b"\n".join([line for place, line in enumerate(lines) if place not in left]) if left else heads
-    if keys != _keys(sure):
+    ends, tools, doubtful = _sorted(decoded)
+    sure, known = heads, decoded
+    if doubtful:
+        lines = lines or split(heads)
+        sure, known = b"\n".join(_without(doubtful, lines)), _without(doubtful, decoded)
+    if fill_ends(ends) + fill_tools(tools) + _wrappers(known) != _keys(sure):
         raise Doubt
     hashes = _paired(ends, doubtful, lines, spans)
-    return Block(count, ends, tools, hashes, _originals(text, doubtful, count))
+    return Block(len(decoded), ends, tools, hashes, _originals(text, doubtful, len(decoded)))
 
 
 def _at_once(heads: bytes) -> list[Any] | None:
@@ -112,10 +111,13 @@ def _sorted(lines: Sequence[Any]) -> tuple[Part, Part, list[int]]:
     return ends, tools, doubtful
 
 
-def _wrappers(lines: list[Any], doubtful: list[int]) -> int:
+def _without(places: list[int], lines: list[Any]) -> list[Any]:
+    left_out = set(places)
+    return [line for place, line in enumerate(lines) if place not in left_out]
+
+
+def _wrappers(lines: list[Any]) -> int:
     """Count the keys of the wrappers around records."""
-    for place in reversed(doubtful):
-        del lines[place]
     return given({"timestamp": [line.timestamp for line in lines], "event": [line.event for line in lines]})
 
 
@@ -140,12 +142,10 @@ def _originals(text: bytes, places: Sequence[int], count: int) -> list[tuple[int
     """Return lines of the text as they were before the cutting."""
     if not places:
         return []
-    edges = [-1, *np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _LF).tolist()]
-    if text[-1] != _LF:
-        edges.append(len(text))
-    if len(edges) != count + 1:
+    lines = split(text)
+    if len(lines) != count:
         raise Doubt  # a cut goes on over the end of its line
-    return [(place, text[edges[place] + 1 : edges[place + 1]]) for place in places]
+    return [(place, lines[place]) for place in places]
 
 
 def _keys(text: bytes) -> int:
