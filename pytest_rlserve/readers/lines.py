@@ -6,27 +6,56 @@ member cut: the lines before the cut are good and are returned; the cut is repor
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-from typing import IO, TYPE_CHECKING
+import io
+from typing import IO, TYPE_CHECKING, Any
 
-from isal import isal_zlib
+from isal import igzip, isal_zlib
 
 from pytest_rlserve.engine import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from pytest_rlserve.readers.store import Place
 
 Span = tuple[int, int]
 """Where a part of a file begins and ends, in bytes."""
 _CHUNK = 1 << 17
-"""Bytes of the file that are taken at once."""
-_BLOCK = 3 << 18
-"""Bytes of text that are given out at once, or somewhat more: they stay in the processor's cache."""
+"""Bytes of the file that are taken at once where its gzip members are looked at one by one."""
+_BLOCK = 5 << 17
+"""Bytes of text that are given out at once, more or less: they stay in the processor's cache."""
 GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LFS = b"version https://git-lfs.github.com/spec/"
+_UNSOUND = (EOFError, gzip.BadGzipFile, isal_zlib.error)
+
+
+class Part(io.RawIOBase):
+    """The bytes of a file, or of a span of it, with their digest."""
+
+    def __init__(self, file: IO[bytes], span: Span | None, *, counted: bool) -> None:
+        """Begin where the span does; what is `counted` shows as progress."""
+        self._file, self._counted = file, counted
+        self._left = None if span is None else span[1] - span[0]
+        self.hash = hashlib.sha256()
+        file.seek(0 if span is None else span[0])
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read on."""
+        room = memoryview(buffer)[: self._left]
+        size = self._file.readinto(room)  # type: ignore[attr-defined]
+        if self._left is not None:
+            self._left -= size
+        self.hash.update(room[:size])
+        if self._counted:
+            progress.advance(size=size)
+        return int(size)
 
 
 class Lines:
@@ -45,13 +74,11 @@ class Lines:
         """
         self.counted = counted
         self.path = path
-        self.start = 0 if span is None else span[0]
-        self._left: int | None = None if span is None else span[1] - span[0]
+        self._span = span
         self.trouble: str | None = None
         self.digest = ""
         self.count = 0
         """Lines so far; who takes `blocks` counts them."""
-        self._hash = hashlib.sha256()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield line numbers and lines."""
@@ -65,65 +92,69 @@ class Lines:
 
     def blocks(self) -> Iterator[bytes]:
         """Yield whole lines, many at once; each ends in LF, except for the last one of a file that does not."""
-        pieces: list[bytes | memoryview] = []
-        size = 0
+        held: list[bytes | memoryview] = []
         for data in self._data():
-            pieces.append(data)
-            size += len(data)
-            end = data.rfind(b"\n") + 1 if size >= _BLOCK else 0
-            if end:
-                pieces[-1] = memoryview(data)[:end]
-                yield b"".join(pieces)
-                pieces, size = [data[end:]], len(data) - end
-        text = b"".join(pieces)
+            if end := data.rfind(b"\n") + 1:
+                yield b"".join([*held, memoryview(data)[:end]])
+                held = [data[end:]]
+            else:
+                held.append(data)
+        text = b"".join(held)
         end = text.rfind(b"\n") + 1 if self.trouble else len(text)
         if end:
             yield text[:end]
         if end < len(text):
             self.trouble = f"{self.trouble}; line {self.count + 1} is incomplete and was not read"
-        self.digest = self._hash.hexdigest()
 
     def _data(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
-            if self.start:
-                file.seek(self.start)
-            head = self._take(file)
-            if head.startswith(GZIP_MAGIC):
-                yield from self._members(file, head)
-                return
+            start = 0 if self._span is None else self._span[0]
+            file.seek(start)
+            head = file.read(len(_LFS))
+            part = Part(file, self._span, counted=self.counted)
             if head.startswith(_LFS):
                 self.trouble = "is a Git LFS pointer, not the file itself: run 'git lfs pull'"
-                return
-            while head:
-                yield head
-                head = self._take(file)
+            elif head.startswith(GZIP_MAGIC):
+                part = yield from self._unpacked(file, part)
+            else:
+                while data := part.read(_BLOCK):
+                    yield data
+            while part.read(_CHUNK):  # for its digest
+                pass
+            self.digest = part.hash.hexdigest()
 
-    def _take(self, file: IO[bytes]) -> bytes:
-        chunk = file.read(_CHUNK if self._left is None else min(_CHUNK, self._left))
-        if self._left is not None:
-            self._left -= len(chunk)
-        self._hash.update(chunk)
-        if self.counted:
-            progress.advance(size=len(chunk))
-        return chunk
+    def _unpacked(self, file: IO[bytes], part: Part) -> Generator[bytes, None, Part]:
+        """Yield what a gzip file holds; one that is not sound is read again, member by member."""
+        given = 0
+        try:
+            with igzip.IGzipFile(fileobj=part, mode="rb") as stream:  # type: ignore[no-untyped-call]
+                while data := stream.read(_BLOCK):
+                    yield data
+                    given += len(data)
+        except _UNSOUND:  # type: ignore[misc]
+            part = Part(file, self._span, counted=False)
+            for data in self._members(part):
+                yield data[given:]
+                given = max(given - len(data), 0)
+        return part
 
-    def _members(self, file: IO[bytes], pending: bytes) -> Iterator[bytes]:
-        member = 0
+    def _members(self, part: Part) -> Iterator[bytes]:
+        """Yield what the members hold, and say in which of them is trouble."""
+        member, pending = 0, b""
         while True:
             pending = pending.lstrip(b"\0") if member else pending  # tape padding after a member is harmless
-            pending = pending or self._take(file)
+            pending = pending or part.read(_CHUNK)
             if not pending:
                 return
             member += 1
             if len(pending) < len(GZIP_MAGIC):
-                pending += self._take(file)
+                pending += part.read(_CHUNK)
             if not pending.startswith(GZIP_MAGIC):
                 self.trouble = f"has bytes that are not gzip after member {member - 1}"
-                self._drain(file)
                 return
             unzip = isal_zlib.decompressobj(31)
             while not unzip.eof:
-                if not pending and not (pending := self._take(file)):
+                if not pending and not (pending := part.read(_CHUNK)):
                     self.trouble = (
                         f"is truncated inside gzip member {member}: its writer was killed, or the copy was cut"
                     )
@@ -132,16 +163,10 @@ class Lines:
                     data = unzip.decompress(pending)
                 except isal_zlib.error as error:  # type: ignore[misc]
                     self.trouble = f"is damaged inside gzip member {member} ({error})"
-                    self._drain(file)
                     return
-                if data:
-                    yield data
+                yield data
                 pending = b""
             pending = unzip.unused_data
-
-    def _drain(self, file: IO[bytes]) -> None:
-        while self._take(file):
-            pass
 
 
 def split(block: bytes) -> list[bytes]:

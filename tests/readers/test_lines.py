@@ -66,9 +66,22 @@ def test_lines_do_not_depend_on_how_much_is_read_at_a_time(
 ) -> None:
     content = b"\xef\xbb\xbfone\r\n\ntwo\n" + b"x" * 100 + b"\nlast"
     expected = [(1, b"one"), (3, b"two"), (4, b"x" * 100), (5, b"last")]
-    monkeypatch.setattr(module, "_CHUNK", chunk)
+    monkeypatch.setattr(module, "_BLOCK", chunk)
     assert read(file, members(content[:5], b"", content[5:40], content[40:])) == (expected, None)
     assert read(file, content) == (expected, None)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_what_was_given_out_before_the_trouble_is_not_given_again(
+    file: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK", size)
+    monkeypatch.setattr(module, "_CHUNK", 5)
+    whole, torn = members(b"a\nbc\n", b"d\n"), members(b"e\n" * 40)[:-9]
+    found, trouble = read(file, whole + torn)
+    assert [line for _, line in found] == [b"a", b"bc", b"d"] + [b"e"] * 40
+    assert trouble is not None
+    assert trouble.startswith("is truncated inside gzip member 3")
 
 
 @pytest.mark.parametrize("cut", ["header", "data", "checksum"])
