@@ -85,8 +85,11 @@ class Prompts:
         """
         found = Decoded()
         try:
-            digits = b",".join(self._linked(found, text, zip(spans, names, strict=True), first))
-            found.values = memoryview(self._numbers(b"[%b]" % digits))
+            pieces = self._linked(found, text, zip(spans, names, strict=True), first) or [b""]
+            pieces[0] = b"[" + pieces[0]
+            pieces[-1] += b"]"
+            digits = b",".join(pieces)
+            found.values = memoryview(self._numbers(digits))
             # No piece holds a closing bracket, so none can open one either; no number goes on over two lines.
             if found.values.nbytes != 8 * sum(filter(None, found.sizes)) or b"\n" in digits:
                 raise Doubt
