@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+import pyarrow as pa
 
 from pytest_rlserve.model import ATTEMPT_EVENTS
 from pytest_rlserve.readers import Head, reader
-from pytest_rlserve.readers.jsonl import Content, File, RowReader
+from pytest_rlserve.readers.blocks import BlockReader
+from pytest_rlserve.readers.typed import ABSENT, Columns, Doubt, at_once, columns, given, keys
+
+if TYPE_CHECKING:
+    from pytest_rlserve.readers.jsonl import Content, File
 
 FORMAT = "rlserve.attempt.v1"
 
@@ -18,8 +23,6 @@ Millis = Annotated[float, msgspec.Meta(ge=0)]
 Event = Literal["dispatched", "completed", "canceled", "failed", "retried", "accepted", "rejected"]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Id = Text | Whole
-Unset = msgspec.UnsetType
-_UNSET = msgspec.UNSET
 
 
 class AttemptEvent(msgspec.Struct, gc=False):
@@ -28,39 +31,40 @@ class AttemptEvent(msgspec.Struct, gc=False):
     event: Event
     t: Annotated[float, msgspec.Meta(ge=0)]
     attempt_id: Id
-    schema: Literal["rlserve.attempt.v1"] | Unset = _UNSET
-    level: Literal["attempt", "request"] | Unset = _UNSET
-    run: Id | Unset = _UNSET
-    group_id: Id | Unset = _UNSET
-    sample_id: Id | Unset = _UNSET
-    step: Whole | Unset = _UNSET
-    target_policy: Id | Unset = _UNSET
-    policy: Id | Unset = _UNSET
-    policy_end: Id | Unset = _UNSET
-    trained_version: Id | Unset = _UNSET
-    tokens_by_version: dict[str, Count] | Unset = _UNSET
-    session_id: str | Unset = _UNSET
-    parent_session_id: str | Unset = _UNSET
-    x_request_id: str | Unset = _UNSET
-    x_request_ids: list[str] | Unset = _UNSET
-    response_id: str | Unset = _UNSET
-    retry_of: Id | Unset = _UNSET
-    reason: str | Unset = _UNSET
-    purpose: str | Unset = _UNSET
-    endpoint: str | Unset = _UNSET
-    finish_reason: str | Unset = _UNSET
-    n: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | Unset = _UNSET
-    turn: Count | Unset = _UNSET
-    turns: Count | Unset = _UNSET
-    reward: float | Unset = _UNSET
-    http_status: Annotated[int, msgspec.Meta(ge=100, le=599)] | Unset = _UNSET
-    prompt_tokens: Count | Unset = _UNSET
-    output_tokens: Count | Unset = _UNSET
-    cached_tokens: Count | Unset = _UNSET
-    ttft_ms: Millis | Unset = _UNSET
-    latency_ms: Millis | Unset = _UNSET
+    schema: Literal["rlserve.attempt.v1"] = ABSENT
+    level: Literal["attempt", "request"] = ABSENT
+    run: Id = ABSENT
+    group_id: Id = ABSENT
+    sample_id: Id = ABSENT
+    step: Whole = ABSENT
+    target_policy: Id = ABSENT
+    policy: Id = ABSENT
+    policy_end: Id = ABSENT
+    trained_version: Id = ABSENT
+    tokens_by_version: dict[str, Count] = ABSENT
+    session_id: str = ABSENT
+    parent_session_id: str = ABSENT
+    x_request_id: str = ABSENT
+    x_request_ids: list[str] = ABSENT
+    response_id: str = ABSENT
+    retry_of: Id = ABSENT
+    reason: str = ABSENT
+    purpose: str = ABSENT
+    endpoint: str = ABSENT
+    finish_reason: str = ABSENT
+    n: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] = ABSENT
+    turn: Count = ABSENT
+    turns: Count = ABSENT
+    reward: float = ABSENT
+    http_status: Annotated[int, msgspec.Meta(ge=100, le=599)] = ABSENT
+    prompt_tokens: Count = ABSENT
+    output_tokens: Count = ABSENT
+    cached_tokens: Count = ABSENT
+    ttft_ms: Millis = ABSENT
+    latency_ms: Millis = ABSENT
 
 
+_EVENTS = msgspec.json.Decoder(AttemptEvent)
 _TEXT = [field.name for field in ATTEMPT_EVENTS if field.type == "string" and field.name != "source"]
 _NOT_OURS = ("session_ids", "source", "line")
 """Columns that no field of this format fills."""
@@ -84,11 +88,53 @@ def recognises(head: Head) -> bool:
 @recognises.read
 def read(file: File) -> Content:
     """Read events; ids may be numbers in the file and are text from here on."""
-    rows = RowReader(file, FORMAT, AttemptEvent, "attempt_events")
-    for line, _, row in rows.rows(lambda row: row):
-        rows.add("attempt_events", row["event"], line, _event(row))
-    rows.require_rows()
-    return rows.done()
+    events = Events(file, FORMAT, AttemptEvent, "attempt_events")
+    events.read()
+    events.require_rows()
+    return events.done()
+
+
+class Events(BlockReader):
+    """Fills the table of one log."""
+
+    def quickly(self, text: bytes, first: int) -> int:
+        """Take a block as columns."""
+        found, kinds = understand(text)
+        self.put_columns("attempt_events", found, kinds, range(first, first + len(kinds)))
+        return len(kinds)
+
+    def put_row(self, line: int, size: int, row: dict[str, Any]) -> None:
+        """Put one event into the table."""
+        self.add("attempt_events", row["event"], line, _event(row))
+
+
+def understand(lines: bytes) -> tuple[Columns, list[str]]:
+    """Decode a block of whole lines into columns of the table, and the kinds of its events.
+
+    Raises:
+        Doubt: a line does not fit, or has a key that is not listed, or one twice.
+    """
+    events = at_once(_EVENTS, lines)
+    if events is None:
+        raise Doubt
+    found = columns(AttemptEvent, events)
+    shares = found["tokens_by_version"] = [one and list(one.items()) for one in found["tokens_by_version"]]
+    kinds = found["event"]
+    found = {name: _array(name, column) for name, column in found.items()}
+    if given(found) + sum(len(one) for one in shares if one) != keys(lines):
+        raise Doubt
+    return found | {"level": found["level"].fill_null("attempt")}, kinds
+
+
+def _array(name: str, column: list[Any]) -> Any:
+    """Turn a field into a column of the table, if it is one."""
+    if name not in ATTEMPT_EVENTS.names:
+        return column
+    kind = ATTEMPT_EVENTS.field(name).type
+    try:
+        return pa.array(column, kind)
+    except pa.ArrowTypeError:  # a number among ids
+        return pa.array(map(text, column), kind)
 
 
 def text(value: str | float | None) -> str | None:

@@ -9,25 +9,17 @@ rollout is the session.
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from pytest_rlserve.readers import Head, reader
-from pytest_rlserve.readers.dynamo_columns import Doubt
-from pytest_rlserve.readers.dynamo_prompts import Decoded, Prompts
-from pytest_rlserve.readers.dynamo_quick import Block, understand
+from pytest_rlserve.readers.blocks import BlockReader
+from pytest_rlserve.readers.dynamo_prompts import Prompts
+from pytest_rlserve.readers.dynamo_quick import understand
 from pytest_rlserve.readers.dynamo_shapes import RequestEnd, RequestPayload, ToolEvent
-from pytest_rlserve.readers.jsonl import Content, File, RowReader
-from pytest_rlserve.readers.lines import Lines, split, stripped
-from pytest_rlserve.readers.rows import Refusal
+from pytest_rlserve.readers.typed import Doubt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pytest_rlserve.readers.dynamo_shapes import Columns
+    from pytest_rlserve.readers.jsonl import Content, File
 
 FORMAT = "dynamo.request.trace.v1"
 _SCHEMAS = ("dynamo.request.trace.", "dynamo.agent.trace.")
@@ -52,87 +44,53 @@ def recognises(head: Head) -> bool:
 def read(file: File) -> Content:
     """Read one shard into requests, payloads and tools."""
     shard = Shard(file)
-    lines = Lines(file.path)
-    with uncollected():
-        for text in lines.blocks():
-            lines.count += shard.take(text, lines.count + 1)
-    shard.finish(lines.digest, lines.trouble)
+    shard.read()
     return shard.done()
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep the garbage collector away: rows make many objects and no cycles."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
-
-
-class Shard(RowReader):
-    """Fills the tables from blocks of lines: quickly where that is sure, else line by line. Both give the same."""
+class Shard(BlockReader):
+    """Fills the tables of one shard."""
 
     def __init__(self, file: File) -> None:
         """Prepare to read `file`."""
         super().__init__(file, FORMAT, RequestEnd, "requests", "payloads", "tools")
         self._prompts = Prompts()
 
-    def take(self, text: bytes, first: int) -> int:
-        """Take a block whose first line has the number `first`; return how many lines it has."""
-        try:
-            block = understand(text)
-            aside = [self._judged(first + place, line) for place, line in block.doubtful]
-            if any(isinstance(row, dict) and row["event_type"] != "request_payload" for _, _, row in aside):
-                raise Doubt  # a row that belongs between the others
-            names = zip(block.ends.sessions, block.ends.parents, strict=True)
-            prompts = self._prompts.decode(text, block.hashes, names, self.chains.rows)
-        except Doubt:
-            lines = split(text)
-            self._put(self._judged(number, line) for number, line in enumerate(lines, first))
-            return len(lines)
-        self._put(aside)
-        self._fill(block, prompts, first)
+    def quickly(self, text: bytes, first: int) -> int:
+        """Take a block by its parts."""
+        block = understand(text)
+        aside = [self.judged(first + place, line) for place, line in block.doubtful]
+        if any(isinstance(row, dict) and row["event_type"] != "request_payload" for _, _, row in aside):
+            raise Doubt  # a row that belongs between the others
+        names = zip(block.ends.sessions, block.ends.parents, strict=True)
+        prompts = self._prompts.decode(text, block.hashes, names, self.chains.rows)
+        self.put_judged(aside)
+        for table, part, times in (("requests", block.ends, _REQUEST_TIMES), ("tools", block.tools, _TOOL_TIMES)):
+            if part.places:
+                kinds = part.columns["event_type"]
+                instants = {name: _seconds_of(part.columns[ms]) for name, ms in times.items()}
+                found = part.columns | instants | {"event": kinds}
+                self.put_columns(table, found, kinds, [first + place for place in part.places])
+        self.chains.extend(prompts.back, prompts.shared, prompts.sizes, prompts.values)
         return block.count
 
     def shape_of(self, row: dict[str, Any]) -> type[RequestEnd | RequestPayload | ToolEvent]:
         """Return the shape of that kind of record."""
         return RequestPayload if "payload" in row else ToolEvent if "tool" in row else RequestEnd
 
-    def _judged(self, number: int, text: bytes) -> tuple[int, int, dict[str, Any] | Refusal | None]:
-        """Return a line's number, its size, and its row or why it has none; None for a blank line."""
-        line = stripped(text, number)
-        return number, len(line), self.judge(line, unwrap) if line else None
+    def unwrap(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return the record inside the file sinks' wrapper."""
+        return unwrap(row)
 
-    def _put(self, judged: Iterable[tuple[int, int, dict[str, Any] | Refusal | None]]) -> None:
-        for number, size, row in judged:
-            if isinstance(row, Refusal):
-                self.refuse(number, str(row))
-            elif row is not None:
-                kind = row["event_type"]
-                match kind:
-                    case "request_end":
-                        self.add("requests", kind, number, _request(row))
-                    case "request_payload":
-                        self.add("payloads", kind, number, _payload(row, size))
-                    case _:
-                        self.add("tools", kind, number, _tool(row))
-
-    def _fill(self, block: Block, prompts: Decoded, first: int) -> None:
-        """Take over what the quick path understood."""
-        for table, part, times in (("requests", block.ends, _REQUEST_TIMES), ("tools", block.tools, _TOOL_TIMES)):
-            if not (count := len(part.places)):
-                continue
-            kinds = part.columns["event_type"]
-            place: Columns = {"source": pa.repeat(self.file.label, count), "line": [first + one for one in part.places]}
-            instants: Columns = {name: _seconds_of(part.columns[ms]) for name, ms in times.items()}
-            found = part.columns | place | instants | {"event": kinds}
-            self.tables[table].extend(found, count)
-            for kind in dict.fromkeys(kinds):
-                self.count(kind, kinds.count(kind))
-        self.chains.extend(prompts.back, prompts.shared, prompts.sizes, prompts.values)
+    def put_row(self, line: int, size: int, row: dict[str, Any]) -> None:
+        """Put a row into the table of its kind."""
+        match kind := row["event_type"]:
+            case "request_end":
+                self.add("requests", kind, line, _request(row))
+            case "request_payload":
+                self.add("payloads", kind, line, _payload(row, size))
+            case _:
+                self.add("tools", kind, line, _tool(row))
 
 
 def _seconds_of(column: list[int | None]) -> list[float | None]:

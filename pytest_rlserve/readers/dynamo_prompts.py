@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_rlserve.readers.dynamo_columns import Doubt
+from pytest_rlserve.readers.typed import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from pytest_rlserve.model import HASHES
 from pytest_rlserve.readers import dynamo_shapes as shapes
-from pytest_rlserve.readers.dynamo_columns import Doubt, Part, fill_ends, fill_tools, given, there
+from pytest_rlserve.readers.dynamo_columns import Part, fill_ends, fill_tools
 from pytest_rlserve.readers.lines import split
+from pytest_rlserve.readers.typed import UNFIT, Doubt, at_once, given, keys, there
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,6 @@ _MARK = b'"%s":[' % HASHES.encode()
 _LINE = msgspec.json.Decoder(shapes.Line)
 _ASIDE = (None, "request_payload")
 """Kinds of record that are left to the careful path."""
-_UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LF, _SPACE, _QUOTE, _COLON, _BEGIN, _END = b'\n ":{}'
 
 
 @dataclass(slots=True)
@@ -52,7 +50,7 @@ def understand(text: bytes) -> Block:
     """
     heads, spans = _cut(text)
     lines: list[bytes] = []
-    decoded = _at_once(heads)
+    decoded = at_once(_LINE, heads)
     if decoded is None:
         lines = split(heads)
         decoded = _one_by_one(lines)
@@ -61,29 +59,10 @@ def understand(text: bytes) -> Block:
     if doubtful:
         lines = lines or split(heads)
         sure, known = b"\n".join(_without(doubtful, lines)), _without(doubtful, decoded)
-    if fill_ends(ends) + fill_tools(tools) + _wrappers(known) != _keys(sure):
+    if fill_ends(ends) + fill_tools(tools) + _wrappers(known) != keys(sure):
         raise Doubt
     hashes = _paired(ends, doubtful, lines, spans)
     return Block(len(decoded), ends, tools, hashes, _originals(text, doubtful, len(decoded)))
-
-
-def _at_once(heads: bytes) -> list[Any] | None:
-    """Decode all lines in one go, if that is sure to give one record a line.
-
-    No value goes on over the end of a line where every line ends one object and the next begins another: between
-    the two there would have to be a comma. Then no line is without an object, and none has two if there are as many.
-    """
-    signs = np.frombuffer(heads, dtype=np.uint8)
-    ends = np.flatnonzero(signs == _LF)
-    if not len(ends) or ends[-1] != len(heads) - 1 or signs[0] != _BEGIN:
-        return None
-    if np.any(signs[ends - 1] != _END) or np.any(signs[ends[:-1] + 1] != _BEGIN):
-        return None
-    try:
-        decoded = _LINE.decode_lines(heads)
-    except _UNFIT:
-        return None
-    return decoded if len(decoded) == len(ends) else None
 
 
 def _one_by_one(lines: list[bytes]) -> list[Any]:
@@ -91,7 +70,7 @@ def _one_by_one(lines: list[bytes]) -> list[Any]:
     decode = _LINE.decode
     try:
         return [decode(line) for line in lines]
-    except _UNFIT:
+    except UNFIT:
         return [_one_by_one([line])[0] for line in lines] if len(lines) > 1 else [None]
 
 
@@ -146,15 +125,6 @@ def _originals(text: bytes, places: Sequence[int], count: int) -> list[tuple[int
     if len(lines) != count:
         raise Doubt  # a cut goes on over the end of its line
     return [(place, lines[place]) for place in places]
-
-
-def _keys(text: bytes) -> int:
-    """Count what looks like the keys of objects; more than there are if strings hold escaped quotes and colons."""
-    signs = np.frombuffer(text, dtype=np.uint8)
-    before, colons = signs[:-1], signs[1:] == _COLON
-    if np.count_nonzero(colons & (before <= _SPACE)):
-        raise Doubt  # a key may stand apart from its colon
-    return int(np.count_nonzero(colons & (before == _QUOTE)))
 
 
 def _paired(ends: Part, doubtful: Sequence[int], lines: Sequence[bytes], spans: Sequence[Span]) -> list[Span | None]:

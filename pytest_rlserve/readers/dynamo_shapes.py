@@ -1,20 +1,16 @@
 """The records of a Dynamo request trace as types, with the fields that the schema knows.
 
-Dynamo leaves out what it does not know and never writes null. So `ABSENT` stands for a field that is not there;
-a null in the text fits no field's type.
+Dynamo leaves out what it does not know and never writes null, so a null in the text fits no field's type.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec.structs import astuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from pytest_rlserve.readers.typed import ABSENT
 
-ABSENT: Any = None
 Foreign = Annotated[int, msgspec.Meta(ge=1, le=0)]
 """No value at all: what does not belong into a row is left to the schema."""
 LARGEST = 2**64 - 1
@@ -177,16 +173,3 @@ class Line(Record, gc=False, kw_only=True):
 
     timestamp: float = ABSENT
     event: Record = ABSENT
-
-
-Columns = dict[str, Any]
-"""Fields by name: lists, or Arrow arrays."""
-
-
-def columns(shape: type[msgspec.Struct], objects: Sequence[msgspec.Struct | None]) -> Columns:
-    """Return the objects' fields as columns, by name; a missing object has none of them."""
-    names = shape.__struct_fields__
-    nothing = (None,) * len(names)
-    found = [nothing if one is None else astuple(one) for one in objects]
-    # A subclass has more fields, which come last and are left out.
-    return dict(zip(names, map(list, zip(*found, strict=False)), strict=False)) if found else {n: [] for n in names}

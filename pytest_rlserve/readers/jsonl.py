@@ -78,7 +78,8 @@ class RowReader:
         self.explained: list[tuple[int, str]] = []
         """The first lines that were refused, with the reason."""
         self.last = 0, ""
-        self._decoded = False
+        self.decoded = False
+        """Whether any line was JSON."""
 
     def rows(self, unwrap: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield line number, size in bytes and row for every line that fits; the others become findings."""
@@ -94,7 +95,7 @@ class RowReader:
         row = decode(line)
         if isinstance(row, Refusal):
             return row
-        self._decoded = True
+        self.decoded = True
         row = unwrap(row)
         return fit(row, self.shape_of(row), self.format) or row
 
@@ -131,7 +132,7 @@ class RowReader:
 
     def require_rows(self) -> None:
         """Report a file that was to hold rows and has nothing that could be one."""
-        if not self._decoded:
+        if not self.decoded:
             self.content.whole = False
             why = "holds no row: its process ended before it wrote one, or the copy is empty"
             self.content.findings.append(self._finding(why, check="shards_are_whole"))

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from isal import isal_zlib
 
 from pytest_rlserve.chains import ends
-from pytest_rlserve.readers.dynamo import Shard, uncollected
+from pytest_rlserve.readers.blocks import uncollected
+from pytest_rlserve.readers.dynamo import Shard
 from pytest_rlserve.readers.jsonl import File
 from pytest_rlserve.readers.lines import GZIP_MAGIC, Lines, Span
 from pytest_rlserve.readers.store import located

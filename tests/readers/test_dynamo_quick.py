@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pytest_rlserve.chains import expand
 from pytest_rlserve.readers import dynamo, dynamo_prompts, lines
-from pytest_rlserve.readers.dynamo_columns import Doubt
 from pytest_rlserve.readers.dynamo_quick import understand
 from pytest_rlserve.readers.jsonl import Content, File
+from pytest_rlserve.readers.typed import Doubt
 from pytest_rlserve.strategies import request_rows
 
 if TYPE_CHECKING:
