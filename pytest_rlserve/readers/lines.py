@@ -24,7 +24,7 @@ Span = tuple[int, int]
 """Where a part of a file begins and ends, in bytes."""
 _CHUNK = 1 << 17
 """Bytes of the file that are taken at once where its gzip members are looked at one by one."""
-_BLOCK = 1 << 20
+_BLOCK = 3 << 18
 """Bytes of text that are given out at once, more or less: they stay in the processor's cache."""
 GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
