@@ -1,8 +1,8 @@
 """The quick path through a Dynamo trace: a block of lines at a time, the hashes' digits cut out beforehand.
 
 Four fifths of a trace are the digits of block hashes. Without them a line decodes into its type in a microsecond.
-A line that does not fit its type is left to the careful path. A block whose parts do not add up (a key given twice
-or unknown, a cut that is no row's) is left to it as a whole.
+A line that does not fit its type is left to the careful path. A block whose parts do not add up (a key given twice,
+a cut that is no row's) is left to it as a whole; one with keys that the types do not know is looked at more closely.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pytest_rlserve.model import HASHES
 from pytest_rlserve.readers import dynamo_shapes as shapes
 from pytest_rlserve.readers.dynamo_columns import Part, fill_ends, fill_tools
 from pytest_rlserve.readers.lines import split
+from pytest_rlserve.readers.rows import Refusal, decode
 from pytest_rlserve.readers.typed import UNFIT, Doubt, at_once, given, keys, there
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def understand(text: bytes) -> Block:
         lines = lines or split(heads)
         sure, known = b"\n".join(_without(doubtful, lines)), _without(doubtful, decoded)
     if fill_ends(ends) + fill_tools(tools) + _wrappers(known) != keys(sure):
-        raise Doubt
+        lines = lines or split(heads)
+        _require_sound(lines, ends, tools)
     hashes = _paired(ends, doubtful, lines, spans)
     return Block(len(decoded), ends, tools, hashes, _originals(text, doubtful, len(decoded)))
 
@@ -98,6 +100,19 @@ def _without(places: list[int], lines: list[Any]) -> list[Any]:
 def _wrappers(lines: list[Any]) -> int:
     """Count the keys of the wrappers around records."""
     return given({"timestamp": [line.timestamp for line in lines], "event": [line.event for line in lines]})
+
+
+def _require_sound(lines: list[bytes], ends: Part, tools: Part) -> None:
+    """Decode lines of unknown keys as the careful path does: a newer Dynamo may write more than the types know.
+
+    Raises:
+        Doubt: one is no sound JSON, or has a cut that is not its row's own.
+    """
+    cut = [hashes is not None for hashes in ends.columns[HASHES]] if ends.places else []
+    for place, cuts in (*zip(ends.places, cut, strict=True), *((place, False) for place in tools.places)):
+        line = lines[place]
+        if line.count(_MARK) != cuts or isinstance(decode(line), Refusal):
+            raise Doubt
 
 
 def _cut(text: bytes) -> tuple[bytes, list[Span]]:

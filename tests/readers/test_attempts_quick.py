@@ -60,19 +60,28 @@ def line(row: object) -> bytes:
 
 
 def test_events_as_recorders_write_them_take_the_quick_path() -> None:
-    assert quick(line(FULL) + line(attempt("dispatched", "a")))
-    agree(line(FULL) + line(attempt("dispatched", "a")))
+    log = line(FULL) + line(attempt("dispatched", "a"))
+    assert quick(log)
+    agree(log)
+
+
+@pytest.mark.parametrize("more", [{"mine": {"a": [{"b": 1}, {"b": 2}]}}, {"reason": 'what": it is'}])
+def test_keys_of_somebodys_own_take_the_quick_path_as_well(more: dict[str, Any]) -> None:
+    log = line(FULL) + line(attempt("dispatched", "a", **more))
+    assert quick(log)
+    agree(log)
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        line(attempt("dispatched", "a", mine=1)),
         line(attempt("dispatched", "a", run=None)),
         line(attempt("dispatched", 7.0)),
-        line(attempt("dispatched", "a", reason='what": it is')),
         line(attempt("dispatched", "a", n=2**63)),
         line(attempt("completed", "a", tokens_by_version={"1": -1})),
+        line(attempt("dispatched", "a", mine=1)).replace(b'"mine": 1', b'"mine": 1, "mine": 2'),
+        line(attempt("dispatched", "a", mine=1)).replace(b'"mine": 1', b'"mine": 1e400'),
+        line(attempt("dispatched", "a", mine=1)).replace(b'"mine": 1', b'"mine": "\\udc00"'),
         line(attempt("dispatched", "a")).replace(b'"t"', b'"t": 5, "t"'),
         line(attempt("dispatched", "a")).replace(b'"t":', b'"t" :'),
         line(attempt("dispatched", "a")).replace(b"\n", b"") * 2 + b"\n\n",
@@ -90,7 +99,8 @@ def test_what_a_type_would_pass_over_or_cannot_hold_is_left_to_the_careful_path(
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
     """Events of several samples, as different writers write them, then perhaps hurt."""
-    rows = [*draw(attempt_histories()), *draw(st.lists(st.just(FULL), max_size=2))]
+    own = attempt("dispatched", "b", mine={"a": 1, "t": [{"b": "c"}]})
+    rows = [*draw(attempt_histories()), *draw(st.lists(st.sampled_from([FULL, own]), max_size=2))]
     separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (",", " : ")]))
     content = b"\n".join(
         json.dumps(row, separators=separators, ensure_ascii=draw(st.booleans())).encode() for row in rows

@@ -120,6 +120,37 @@ def test_a_payload_does_not_slow_its_neighbours_down() -> None:
     assert agree(content).kinds == {"request_payload": 1, "request_end": 2}
 
 
+def test_keys_that_a_newer_dynamo_may_add_take_the_quick_path_as_well() -> None:
+    rows = turns()
+    for row in rows:
+        row["router"] = {"candidates": [{"worker": 1, "score": 0.5}, {"worker": 2, "score": 1}], "why": None}
+        row["request"]["routing_score"] = 0.25
+    content = b"".join(compact(row) + b"\n" for row in rows)
+    assert taken(content) == (1, 0)
+    agree(content)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'"extra":{"input_sequence_hashes":[1,2]}',
+        b'"extra":{"a":1,"a":2}',
+        b'"extra":1,"extra":2',
+        b'"extra":"\\ud800"',
+        b'"extra":1e400',
+        b'"model":"m","extra":1',
+    ],
+)
+def test_unknown_keys_hide_nothing(odd: bytes) -> None:
+    plain = request_end("r", **replay(7, 8))
+    spaced = compact(plain).replace(b'hashes":[', b'hashes": [')
+    hurt = compact(request_end("r2")).replace(b'"request":{', b'"request":{' + odd + b",")
+    content = b"\n".join([compact(plain), hurt, spaced]) + b"\n"
+    assert hurt != compact(request_end("r2"))
+    assert taken(content) == (0, 1)
+    agree(content)
+
+
 def test_hashes_that_an_earlier_turn_has_are_kept_once() -> None:
     found = agree(b"".join(compact(row) + b"\n" for row in turns()))
     chains = found.tables["chains"]
@@ -280,7 +311,8 @@ def test_many_refused_lines_are_counted_the_same_way() -> None:
 @st.composite
 def traces(draw: st.DrawFn) -> bytes:
     """Lines of every kind, as different writers write them, then perhaps hurt."""
-    whole = st.sampled_from(turns()) | request_rows() | st.sampled_from([PAYLOAD, TOOL])
+    newer = [row | {"more": {"score": [1, {"a": 2}], "model": None}} for row in turns()]
+    whole = st.sampled_from([*turns(), *newer]) | request_rows() | st.sampled_from([PAYLOAD, TOOL])
     written = []
     for row in draw(st.lists(whole, max_size=8)):
         record = {"timestamp": 7, "event": row} if draw(st.booleans()) else row
