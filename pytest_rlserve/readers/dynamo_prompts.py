@@ -28,7 +28,8 @@ many sessions."""
 _TAIL = 42
 """Bytes at the end of a prompt by which an equal prompt is found: two hashes, or the better part of them."""
 _NUMBERS = msgspec.json.Decoder(list[int])
-_BROKEN = (ValueError, TypeError, OverflowError, msgspec.MsgspecError)
+_BROKEN = (ValueError, TypeError, OverflowError, RuntimeError, msgspec.MsgspecError)
+"""What decoders raise; simdjson has no better name than RuntimeError for a number of more than 64 bits."""
 
 
 def with_msgspec(digits: bytes) -> Any:

@@ -178,6 +178,8 @@ WITH = b'"input_sequence_hashes":[1,2,3]'
 TRAPS = {
     "the largest": WITH.replace(b"3", b"18446744073709551615"),
     "too large": WITH.replace(b"3", b"18446744073709551616"),
+    "much too large": WITH.replace(b"3", b"3" * 21),
+    "much too large and first": WITH.replace(b"1", b"7" * 40),
     "negative": WITH.replace(b"3", b"-3"),
     "minus zero": WITH.replace(b"3", b"-0"),
     "a fraction": WITH.replace(b"3", b"3.5"),
