@@ -6,9 +6,14 @@ import importlib.util
 import os
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def skip_unless_asked(items: list[pytest.Item], conftest: str, module: str, extra: str) -> None:
@@ -32,3 +37,25 @@ def wait_for(address: str) -> None:
         else:
             return
     pytest.fail(f"no answer from {address} in 30 seconds", pytrace=False)
+
+
+@contextmanager
+def two_ray_nodes() -> Iterator[Any]:
+    """Start two Ray nodes of one processor each, on loopback; connections of this process to others end."""
+    from pytest_rlserve.engine.cluster import ON_LOOPBACK
+
+    os.environ |= ON_LOOPBACK
+    import ray
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    # Ray then listens on this address alone.
+    small = {"num_cpus": 1, "object_store_memory": 200_000_000, "node_ip_address": "127.0.0.1"}
+    cluster = Cluster(initialize_head=True, head_node_args=small | {"include_dashboard": False})
+    try:
+        cluster.add_node(**small)
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()

@@ -7,20 +7,25 @@ made, until somebody asks for them.
 from __future__ import annotations
 
 import os
-import socket
+import re
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlserve.engine import node, watch
 from pytest_rlserve.errors import UsageError
+from pytest_rlserve.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_PATIENCE = 5.0
-"""Seconds in which a cluster has to answer."""
 _ATTEMPTS = 3
 """How often a task is started again."""
+_LAST_WORD = (
+    "rlserve: this process was ended before it could report, as Ray ends one whose cluster is gone, or this machine's "
+    "node of it: start the cluster and run again, or read here, without --rl-engine"
+)
+_MISSING = re.compile(r"ip=(?P<node>[^)]+).*No module named '(?P<module>\w+)", re.DOTALL)
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 """With these in the environment Ray takes the loopback for this machine's address, and tells nobody that it runs."""
 
@@ -47,50 +52,64 @@ def connect(address: str | None) -> Any:
         _knock(address)
         alone = {"include_dashboard": False} if address is None else {}
         try:
-            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **alone)
+            ray.init(address=address or "local", log_to_driver=False, logging_level="CRITICAL", **alone)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0][:200]
             raise UsageError(f"there is no Ray cluster at {address or 'this machine'}: {reason}") from None
+        watch.last_word(_LAST_WORD)
     return ray
 
 
 def _knock(address: str | None) -> None:
     """Find out in seconds that nobody is there; Ray itself takes minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if colon and port.isdecimal():
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
-        except OSError as error:
-            reason = error.strerror or error
-            raise UsageError(f"there is no Ray cluster at {address}: {reason}") from None
+    if colon and port.isdecimal() and (reason := watch.reachable(host, int(port))):
+        raise UsageError(f"there is no Ray cluster at {address}: {reason}")
 
 
 def run(
-    function: Callable[[Any], tuple[Any, Any]], tasks: Sequence[Any], address: str | None
+    function: Callable[[Any], tuple[Any, Any]],
+    tasks: Sequence[Any],
+    address: str | None,
+    settings: node.Settings | None = None,
 ) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """Do every task on Ray, in the order of the tasks.
+    """Begin every task on Ray.
 
     Args:
         function: does one task and returns two things, a small one and a large one.
         tasks: what is to be done.
         address: the cluster; see `connect`.
+        settings: environment variables that the workers need. They travel as an argument, which Ray neither shows
+            nor stores, so they may be credentials.
 
-    Yields:
-        The small thing of each task, and what fetches the large one.
+    Returns:
+        The small thing of each task, and what fetches the large one, in the order of the tasks.
 
     Raises:
-        UsageError: there is no cluster, or it could not do a task.
+        UsageError: there is no cluster, or (from the iterator) it could not do a task.
     """
     ray = connect(address)
-    remote = ray.remote(function).options(num_returns=2, max_retries=_ATTEMPTS)
-    answers = [remote.remote(task) for task in tasks]
+    remote = ray.remote(node.work).options(num_returns=2, max_retries=_ATTEMPTS, name=f"rlserve {function.__name__}")
+    answers = [remote.remote(function, __version__, settings or {}, task) for task in tasks]
+    return ((_fetched(ray, small), partial(_fetched, ray, large)) for small, large in answers)
 
-    def fetched(ref: Any) -> Any:
-        try:
-            return ray.get(ref)
-        except ray.exceptions.RayError as error:
-            reason = str(error).strip().splitlines()[-1][:200]
-            raise UsageError(f"Ray could not do its part: {type(error).__name__}: {reason}") from None
 
-    for small, large in answers:
-        yield fetched(small), partial(fetched, large)
+def _fetched(ray: Any, ref: Any) -> Any:
+    """Return what a task gave, as soon as it is there."""
+    try:
+        watch.wait(ray, ref)
+        return ray.get(ref)
+    except (ray.exceptions.RayError, ConnectionError) as error:
+        raise UsageError(_trouble(ray, error)) from None
+
+
+def _trouble(ray: Any, error: Exception) -> str:
+    """Return in one line why Ray could not do a task."""
+    if isinstance(error, ray.exceptions.RayTaskError):
+        if isinstance(error.cause, UsageError):
+            return str(error.cause)
+        if missing := _MISSING.search(str(error)):
+            lacks = f"node {missing['node']} of Ray lacks {missing['module']}"
+            return f"{lacks}: install pytest-rlserve {__version__} on every node"
+    reason = str(error).strip().splitlines()[-1][:200]
+    return f"Ray could not do its part: {type(error).__name__}: {reason}"

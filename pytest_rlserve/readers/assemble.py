@@ -14,7 +14,7 @@ from pytest_rlserve import model
 from pytest_rlserve.capture import Capture, Finding, Source
 from pytest_rlserve.chains import chains_of, joined
 from pytest_rlserve.engine import local, progress
-from pytest_rlserve.readers import READERS, shards, whole, worker_ids
+from pytest_rlserve.readers import READERS, on_ray, shards, whole, worker_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def _contents(parts: list[tuple[File, Reader]], folder: Path, engine: str) -> li
     processes = local.processors()
     done: Sequence[Content | None] = []
     if engine != "local":
-        done = whole.read_on_ray(traces, engine)
+        done = on_ray.read(traces, engine)
     elif processes > 1 and large:
         done = whole.read(large, folder, processes)
     found = {content.label: content for content in done if content is not None}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from isal import isal_zlib
 
 from pytest_rlserve.chains import ends
+from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers.blocks import uncollected
 from pytest_rlserve.readers.dynamo import Shard
 from pytest_rlserve.readers.jsonl import File
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 _MEMBER = GZIP_MAGIC + b"\x08"
 _STEP = 1 << 18
-_ON_RAY = 16
-"""Pieces in all; there are about as many processors in a small cluster."""
 
 
 def cuts(path: Place, pieces: int) -> list[Span]:
@@ -74,8 +73,8 @@ class Piece:
     label: str
     start: int
     end: int
-    last: bool
-    """Nothing of the file follows."""
+    size: int
+    """Of the whole file, where the piece was cut."""
     spill: str | None = None
     """The folder for its tables; None keeps them in memory."""
 
@@ -86,7 +85,7 @@ class Edges:
     def __init__(self, piece: Piece) -> None:
         """Begin with nothing kept."""
         self.head, self.tail = b"", b""
-        self._within, self._last = piece.start == 0, piece.last
+        self._within, self._last = piece.start == 0, piece.end == piece.size
 
     def inside(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the lines between the first and the last."""
@@ -106,24 +105,35 @@ class Edges:
 
 def read_piece(task: dict[str, Any]) -> dict[str, Any]:
     """Read one piece into Arrow files; what is returned fits into JSON."""
-    return _read(Piece(**task))[0]
+    piece = Piece(**task)
+    return _read(piece, located(piece.path))[0]
 
 
 def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]], pa.Table]:
-    """Read one piece; the hashes, which are most of it, are returned apart, and only each row's last one with it."""
-    answer, tables = _read(piece)
+    """Read one piece; the hashes, which are most of it, are returned apart, and only each row's last one with it.
+
+    Raises:
+        UsageError: the file is not here, or another one.
+    """
+    file = located(piece.path)
+    if not file.is_file():
+        how = "share the folder under this path, give a capture in an object store, or leave out --rl-engine"
+        raise UsageError(f"{piece.path} is not there, and every node has to see it: {how}")
+    if file.stat().st_size != piece.size:
+        raise UsageError(f"{piece.path} has {file.stat().st_size:,} bytes there and {piece.size:,} where pytest runs")
+    answer, tables = _read(piece, file)
     chains = tables.pop("chains")
     return (answer, tables | {"ends": ends(chains).combine_chunks()}), chains
 
 
-def _read(piece: Piece) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+def _read(piece: Piece, path: Place) -> tuple[dict[str, Any], dict[str, pa.Table]]:
     """Read one piece.
 
     The first line of a piece may have begun in the piece before, and the last one may go on in the next: both are
     returned as text. So is the first one if it is whole, for only the piece before can tell.
     """
-    shard = Shard(File(located(piece.path), piece.label, spill=None if piece.spill is None else Path(piece.spill)))
-    lines = Lines(shard.file.path, (piece.start, piece.end))
+    shard = Shard(File(path, piece.label, spill=None if piece.spill is None else Path(piece.spill)))
+    lines = Lines(path, (piece.start, piece.end))
     edges = Edges(piece)
     lines.count = 0 if piece.start == 0 else 1
     with uncollected():

@@ -33,6 +33,21 @@ _GOOGLE = ("gs", "gcs")
 _WILD = re.compile(r"[*?\[]")
 
 
+_WHERE = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
+_WHO = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_HOW = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
+
+
+def settings() -> dict[str, str | None]:
+    """Return what another machine needs in its environment to reach the same objects; None where nothing may be.
+
+    A store of another name would be another store, so that counts as it is here, set or not. Credentials go
+    together. Where there are none here in the environment, the other machine uses its own.
+    """
+    own = _WHO if os.environ.get(_WHO[0]) else ()
+    return {name: os.environ.get(name) for name in (*_WHERE, *own, *(name for name in _HOW if name in os.environ))}
+
+
 def is_uri(text: str) -> bool:
     """Tell whether a place is named by a URI."""
     return _URI.fullmatch(text) is not None

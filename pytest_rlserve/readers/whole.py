@@ -1,4 +1,4 @@
-"""Files put together from their pieces, which several processes or Ray have read."""
+"""Files put together from their pieces, which several processes (here) or Ray (`on_ray`) have read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve import model
-from pytest_rlserve.chains import Elsewhere, joined
-from pytest_rlserve.engine import cluster, local, progress
+from pytest_rlserve.chains import joined
+from pytest_rlserve.engine import local
 from pytest_rlserve.readers.dynamo import Shard
-from pytest_rlserve.readers.pieces import Piece, cuts, read_apart, read_piece
+from pytest_rlserve.readers.pieces import Piece, cuts, read_piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from pytest_rlserve.readers.store import Place
 
 _STEP = 1 << 18
-_ON_RAY = 16
-"""Pieces in all, or more; there are about as many processors in a small cluster."""
-_LARGEST = 64 << 20
-"""Bytes of a piece, more or less: a task's memory is a small multiple of it."""
 
 
 class Whole(Shard):
@@ -98,19 +94,22 @@ def _lowered(table: Any, lines: int) -> Any:
     return table.set_column(place, table.schema.field(place), pc.add(table["line"], lines))
 
 
-def _planned(files: Sequence[File], pieces: int, folder: Path | None) -> list[list[Piece]]:
-    """Cut files into about so many pieces in all."""
+def planned_pieces(files: Sequence[File], pieces: int, folder: Path | None) -> list[list[Piece]]:
+    """Cut files into about so many pieces in all; their tables go to `folder`, if that is given."""
     share = max(sum(file.path.stat().st_size for file in files) // pieces, 1)
     planned: list[list[Piece]] = []
     for number, file in enumerate(files):
         size = file.path.stat().st_size
+        path = str(file.path.absolute() if isinstance(file.path, Path) else file.path)
+        # To this machine an object comes once, and whole.
+        parts = 1 if folder is not None and not isinstance(file.path, Path) else -(-size // share)
         some = []
-        for start, end in cuts(file.path, -(-size // share)):
+        for start, end in cuts(file.path, parts):
             spill = None
             if folder is not None:
                 spill = str(folder / f"{number:06d}-{start}")
                 Path(spill).mkdir()
-            some.append(Piece(str(file.path), file.label, start, end, end == size, spill))
+            some.append(Piece(path, file.label, start, end, size, spill))
         planned.append(some)
     return planned
 
@@ -121,7 +120,7 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
     Returns:
         What each file gave, None for one that has to be read in one go.
     """
-    planned = _planned(files, 2 * processes, folder)
+    planned = planned_pieces(files, 2 * processes, folder)
     pieces = [piece for some in planned for piece in some]
     sizes = [piece.end - piece.start for piece in pieces]
     with ThreadPoolExecutor(1) as beside:
@@ -135,38 +134,12 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
         read = [
             (answer, piece, partial(_mapped, piece, whole.names)) for piece, answer in zip(some, answers, strict=False)
         ]
-        found.append(_put_together(whole, read, digest))
+        found.append(put_together(whole, read, None if digest is None else digest.result()))
     return found
 
 
 def _mapped(piece: Piece, names: Sequence[str]) -> dict[str, Any]:
     return {name: model.mapped(Path(piece.spill or "") / f"{name}.arrow") for name in names}
-
-
-def read_on_ray(files: Sequence[File], engine: str) -> list[Content | None]:
-    """Read trace files on Ray, whose workers have to see them under the same names; hashes stay with the workers.
-
-    Args:
-        files: the files.
-        engine: "ray", "ray:" and the address of a cluster, or an address of the form "ray://host:port".
-    """
-    address = engine if engine.startswith("ray://") else engine.partition(":")[2] or None
-    total = sum(file.path.stat().st_size for file in files)
-    planned = _planned(files, max(_ON_RAY, total // _LARGEST), None)
-    pieces = [piece for some in planned for piece in some]
-    found = []
-    with ThreadPoolExecutor(1) as beside:
-        digests = _digests(beside, files, planned)
-        answers = cluster.run(read_apart, pieces, address)
-        for file, some, digest in zip(files, planned, digests, strict=True):
-            read: list[tuple[Any, Piece, Callable[[], dict[str, Any]]]] = []
-            for piece in some:
-                (answer, tables), chains = next(answers)
-                progress.advance(piece.end - piece.start, sum(answer["kinds"].values()))
-                there = Elsewhere(chains, tables.pop("ends"))
-                read.append((answer, piece, partial(dict, tables, chains=there)))
-            found.append(_put_together(Whole(file), read, digest))
-    return found
 
 
 def _digests(
@@ -178,16 +151,23 @@ def _digests(
     ]
 
 
-def _put_together(
-    whole: Whole, read: Sequence[tuple[dict[str, Any] | None, Piece, Callable[[], dict[str, Any]]]], digest: Any
+def put_together(
+    whole: Whole, read: Sequence[tuple[dict[str, Any] | None, Piece, Callable[[], dict[str, Any]]]], digest: str | None
 ) -> Content | None:
+    """Put a file together; None if a piece of it is missing or not sound.
+
+    Args:
+        whole: the file, without any pieces.
+        read: of each piece its answer, itself, and what gives its tables.
+        digest: of the whole file; None where one piece is all of it.
+    """
     text = ""
     for answer, piece, tables in read:
         if answer is None or answer["trouble"]:
             return None
         whole.add_piece(answer, tables(), first=piece.start == 0)
         text = answer["digest"]
-    return whole.content_of(text if digest is None else digest.result())
+    return whole.content_of(text if digest is None else digest)
 
 
 def _digest(path: Place) -> str:

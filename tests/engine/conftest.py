@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from heavy import skip_unless_asked
-
-from pytest_rlserve.engine.cluster import ON_LOOPBACK
+from heavy import skip_unless_asked, two_ray_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,18 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skip_unless_asked(items, __file__, "ray", "ray")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def two_nodes() -> Iterator[Any]:
-    os.environ |= ON_LOOPBACK
-    from ray.cluster_utils import Cluster
+    with two_ray_nodes() as cluster:
+        yield cluster
 
-    # Ray then listens on this address alone.
-    small = {"num_cpus": 1, "object_store_memory": 200_000_000, "node_ip_address": "127.0.0.1"}
-    cluster = Cluster(initialize_head=True, head_node_args=small | {"include_dashboard": False})
-    cluster.add_node(**small)
-    cluster.wait_for_nodes()
-    yield cluster
-    import ray
 
-    ray.shutdown()
-    cluster.shutdown()
+@pytest.fixture
+def mortal_nodes() -> Iterator[Any]:
+    """Two nodes for one test, which may end them."""
+    with two_ray_nodes() as cluster:
+        yield cluster

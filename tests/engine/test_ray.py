@@ -23,7 +23,8 @@ from pytest_rlserve.gate.verdicts import Gate
 from pytest_rlserve.gate.workload import workload_of
 from pytest_rlserve.metrics import METRICS
 from pytest_rlserve.metrics.measuring import measure
-from pytest_rlserve.readers import open_capture, whole
+from pytest_rlserve.readers import on_ray as reading
+from pytest_rlserve.readers import open_capture
 from pytest_rlserve.readers.pieces import Piece, read_apart
 from pytest_rlserve.reports import render
 
@@ -108,7 +109,7 @@ def test_a_worker_that_is_killed_while_it_reads_changes_nothing(
             os.kill(os.getpid(), signal.SIGKILL)
         return done
 
-    monkeypatch.setattr(whole, "read_apart", read)
+    monkeypatch.setattr(reading, "read_apart", read)
     found, here = on_ray(EXAMPLE, two_nodes), open_capture(EXAMPLE)
     assert note.exists()
     assert found.requests.equals(here.requests)
