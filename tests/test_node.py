@@ -10,7 +10,7 @@ import pytest
 
 from pytest_rlserve.engine import node
 from pytest_rlserve.errors import UsageError
-from pytest_rlserve.readers import store
+from pytest_rlserve.readers import reach
 from pytest_rlserve.version import __version__
 
 
@@ -44,14 +44,14 @@ def test_another_version_does_nothing() -> None:
 
 
 def test_a_store_is_the_same_elsewhere_and_credentials_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*store._WHERE, *store._WHO, *store._HOW):
+    for name in (*reach._WHERE, *reach._WHO, *reach._HOW):
         monkeypatch.delenv(name, raising=False)
-    nowhere: dict[str, str | None] = dict.fromkeys(store._WHERE)
-    assert store.settings() == nowhere  # without credentials here the node uses its own
+    nowhere: dict[str, str | None] = dict.fromkeys(reach._WHERE)
+    assert reach.settings() == nowhere  # without credentials here the node uses its own
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store")
-    assert store.settings() == nowhere | {
+    assert reach.settings() == nowhere | {
         "AWS_ENDPOINT_URL": "http://store",
         "AWS_ACCESS_KEY_ID": "id",
         "AWS_SECRET_ACCESS_KEY": "key",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _HEAD = 1 << 16
+_ALMOST_URI = re.compile(r"(^|/)(s3|gs|gcs):", re.IGNORECASE)
 _ROW_LIKE = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
 
 
@@ -58,7 +60,10 @@ def captures_in(path: str | PathLike[str]) -> list[str]:
 def _matching(text: str) -> list[str]:
     """Return the captures a pattern names: one of all matching files, or one of each matching folder."""
     if not any(sign in text for sign in "*?["):
-        raise UsageError(f"there is no {'object or prefix' if is_uri(text) else 'file or directory'} {text}")
+        if not is_uri(text):
+            hint = "; an object store's is written s3://BUCKET/PREFIX" if _ALMOST_URI.search(text) else ""
+            raise UsageError(f"there is no file or directory {text}{hint}")
+        raise UsageError(f"there is no object or prefix {text}")
     found = matching(text)
     if not found:
         raise UsageError(f"no file matches {text}")

@@ -12,7 +12,8 @@ from pytest_rlserve.chains import Elsewhere
 from pytest_rlserve.engine import cluster, progress
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers.pieces import Piece, read_apart
-from pytest_rlserve.readers.store import located, settings
+from pytest_rlserve.readers.reach import settings
+from pytest_rlserve.readers.store import located
 from pytest_rlserve.readers.whole import Whole, planned_pieces, put_together
 
 if TYPE_CHECKING:

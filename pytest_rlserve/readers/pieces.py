@@ -28,29 +28,48 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pytest_rlserve.readers.store import Place
+    from pytest_rlserve.readers.store import Place, Remote
 
 _MEMBER = GZIP_MAGIC + b"\x08"
 _STEP = 1 << 18
+_REACHES = (1 << 21, 1 << 23)
+"""Bytes of an object to look for a member in, at first and then; a member has about a million."""
 
 
 def cuts(path: Place, pieces: int) -> list[Span]:
-    """Cut a file into at most so many spans of about one size; a gzip file only where a member begins.
-
-    An object of a store stays whole: looking for its members would fetch it twice.
-    """
+    """Cut a file into at most so many spans of about one size; a gzip file only where a member begins."""
     size = path.stat().st_size
-    if pieces < 2 or not size or not isinstance(path, Path):
+    if pieces < 2 or not size:
         return [(0, size)]
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        packed = text[:2] == GZIP_MAGIC
-        wanted = [size * number // pieces for number in range(1, pieces)]
-        found = [_member(text, place) if packed else place for place in wanted]
+    wanted = [size * number // pieces for number in range(1, pieces)]
+    found = _near(path, wanted) if isinstance(path, Path) else _far(path, wanted)
     edges = sorted({0, size, *found})
     return list(itertools.pairwise(edges))
 
 
-def _member(text: mmap.mmap, place: int) -> int:
+def _near(path: Path, wanted: list[int]) -> list[int]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        packed = text[:2] == GZIP_MAGIC
+        return [_member(text, place) if packed else place for place in wanted]
+
+
+def _far(path: Remote, wanted: list[int]) -> list[int]:
+    """Find cuts in an object from a little of it after each place; without a whole member there, there is no cut."""
+    found = []
+    with path.ranges() as file:
+        if file.read(2) != GZIP_MAGIC:
+            return wanted
+        for place in wanted:
+            for reach in _REACHES:
+                file.seek(place)
+                text = file.read(reach) or b""
+                if (start := _member(text, 0)) < len(text):
+                    found.append(place + start)
+                    break
+    return found
+
+
+def _member(text: mmap.mmap | bytes, place: int) -> int:
     """Return where the first whole gzip member at or after `place` begins, its checksum verified; else the end."""
     while (place := text.find(_MEMBER, place)) >= 0:
         unzip = isal_zlib.decompressobj(31)
@@ -116,7 +135,7 @@ def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]]
         UsageError: the file is not here, or another one.
     """
     file = located(piece.path)
-    if not file.is_file():
+    if isinstance(file, Path) and not file.is_file():
         how = "share the folder under this path, give a capture in an object store, or leave out --rl-engine"
         raise UsageError(f"{piece.path} is not there, and every node has to see it: {how}")
     if file.stat().st_size != piece.size:

@@ -20,14 +20,29 @@ _PAUSE = 0.2
 class Ranges(io.RawIOBase):
     """An object as a stream of ranges, each asked for again where the network fails."""
 
-    def __init__(self, system: Any, key: str, uri: str, size: int) -> None:
-        """Read the object `key` of a file system, which messages call `uri`."""
+    def __init__(self, system: Any, key: str, uri: str, size: int, tags: dict[str, Any] | None = None) -> None:
+        """Read the object `key` of a file system, which messages call `uri`.
+
+        It has to have the `size` of its listing, and whenever it is opened the tag that `tags` holds from the first
+        time.
+        """
         self._system, self._key, self._uri = system, key, uri
         self._place, self._size = 0, size
+        self._tags = {} if tags is None else tags
+        self._fetches = 0
 
     @cached_property
     def _file(self) -> Any:
-        return self._system.open_input_file(self._key)
+        file = self._system.open_input_file(self._key)
+        if (size := file.size()) != self._size:
+            self._replaced(f"has {size:,} bytes and had {self._size:,} when it was listed")
+        tag = _tag(file)
+        if self._tags.setdefault(self._uri, tag) != tag:
+            self._replaced("is not the object any more that it was")
+        return file
+
+    def _replaced(self, how: str) -> NoReturn:
+        refuse(self._uri, f"{how}: was it replaced? Run again once nobody writes it", None)
 
     def readable(self) -> bool:
         """Tell that it can be read."""
@@ -68,9 +83,28 @@ class Ranges(io.RawIOBase):
                 time.sleep(_PAUSE * 2**attempt)
                 continue
             if data:
+                self._fetches += 1
+                if self._fetches > 1 and self._place + len(data) == self._size:
+                    self._same_to_the_end()
                 return data
             break
-        return refuse(self._uri, f"ends at byte {self._place:,} of {self._size:,}: was it replaced?", None)
+        return self._replaced(f"ends at byte {self._place:,} of {self._size:,}")
+
+    def _same_to_the_end(self) -> None:
+        """Look once more what object this is: a range says nothing of the one before it."""
+        self.__dict__.pop("_file", None)
+        try:
+            _ = self._file
+        except OSError as error:
+            refuse(self._uri, "could not be read to its end", error)
+
+
+def _tag(file: Any) -> Any:
+    """Return what tells an object from another under the same name: its ETag, where there is one."""
+    try:
+        return (file.metadata() or {}).get("ETag")
+    except (NotImplementedError, OSError):
+        return None
 
 
 _REASONS = {

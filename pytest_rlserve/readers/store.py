@@ -1,9 +1,7 @@
 """Object stores: what `s3://bucket/prefix` and other URIs name, with as much of pathlib.Path as readers use.
 
 A prefix is listed once, whole or not at all. Objects are streamed in ranges; one that fails for a while is asked for
-again. Amazon's own variables give credentials, region and endpoint (AWS_ENDPOINT_URL). gs:// goes through pyarrow
-as well, with Google's default credentials or to an emulator (STORAGE_EMULATOR_HOST); every other protocol goes through
-fsspec, if that is installed.
+again. How a store is reached is told in `reach`. file:// names a path.
 """
 
 from __future__ import annotations
@@ -14,38 +12,23 @@ import io
 import os
 import re
 from dataclasses import dataclass, field
-from datetime import timedelta
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from pytest_rlserve.readers.ranges import TRIES, Ranges, refuse
+from pytest_rlserve.errors import UsageError
+from pytest_rlserve.readers.ranges import Ranges, refuse
+from pytest_rlserve.readers.reach import GOOGLE, system_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-_URI = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+)://(?P<key>.*)")
+_URI = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]+)://(?P<key>.*)", re.DOTALL)
 _AHEAD = 8 << 20
 """Bytes that one request fetches."""
-_PATIENCE = timedelta(seconds=10)
-_GOOGLE = ("gs", "gcs")
+_NO_PATH = {"", ".", ".."}
 _WILD = re.compile(r"[*?\[]")
-
-
-_WHERE = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
-_WHO = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_HOW = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE")
-
-
-def settings() -> dict[str, str | None]:
-    """Return what another machine needs in its environment to reach the same objects; None where nothing may be.
-
-    A store of another name would be another store, so that counts as it is here, set or not. Credentials go
-    together. Where there are none here in the environment, the other machine uses its own.
-    """
-    own = _WHO if os.environ.get(_WHO[0]) else ()
-    return {name: os.environ.get(name) for name in (*_WHERE, *own, *(name for name in _HOW if name in os.environ))}
 
 
 def is_uri(text: str) -> bool:
@@ -62,16 +45,31 @@ def located(place: str | PathLike[str]) -> Path | Remote:
     if isinstance(place, Remote):
         return place
     text = os.fspath(place)
-    if is_uri(text) and _WILD.search(text):
-        return Remote(Tree("", PurePosixPath(text), None), PurePosixPath(text))  # a pattern, which is no object
-    return Tree.of(text).root if is_uri(text) else Path(text)
+    found = _URI.fullmatch(text)
+    if found is None:
+        return Path(text)
+    if found["scheme"].lower() == "file":
+        return _on_disk(text, found["key"])
+    if _WILD.search(found["key"].partition("/")[0]):  # such a bucket there cannot be
+        return Remote(Tree("", PurePosixPath(text), None), PurePosixPath(text))
+    return Tree.of(text).root
+
+
+def _on_disk(uri: str, key: str) -> Path:
+    """Return the path that a file:// URI names, whether or not it is quoted as such a URI should be."""
+    host, slash, path = key.partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise UsageError(f"{uri} names the machine {host!r}: write file:///PATH with three slashes, or the path alone")
+    literal = Path(f"/{path}")
+    return literal if literal.exists() else Path(unquote(f"/{path}"))
 
 
 def matching(pattern: str) -> list[Place]:
     """Return what a pattern names, in order; nothing if it is no pattern."""
     found = _URI.fullmatch(pattern)
-    if found is None:
-        return [Path(one) for one in sorted(glob.glob(pattern))]
+    if found is None or found["scheme"].lower() == "file":
+        path = pattern if found is None else str(_on_disk(pattern, found["key"]))
+        return [Path(one) for one in sorted(glob.glob(path))]
     parts = PurePosixPath(found["key"]).parts
     plain = next((number for number, part in enumerate(parts) if _WILD.search(part)), 0)
     if not plain:
@@ -89,6 +87,8 @@ class Tree:
     prefix: PurePosixPath
     system: Any
     sizes: dict[PurePosixPath, int] = field(default_factory=dict)
+    tags: dict[str, Any] = field(default_factory=dict)
+    """What objects were when they were first opened, by URI."""
     lead: str = ""
     """What the store's own paths have before the key."""
 
@@ -101,19 +101,23 @@ class Tree:
         """
         found = _URI.fullmatch(uri)
         assert found is not None
-        scheme, key = found["scheme"], PurePosixPath(found["key"])
+        scheme, key = found["scheme"].lower(), PurePosixPath(found["key"])
         import pyarrow.fs
 
         try:
-            system = _system(scheme)
-            infos = _below(system, str(key), empty=scheme in _GOOGLE) or [system.get_file_info(str(key))]
+            system = system_of(scheme)
+            infos = _below(system, str(key), empty=scheme in GOOGLE) or [system.get_file_info(str(key))]
         except (OSError, ValueError, ImportError) as error:
             refuse(f"{scheme}://{key}", "cannot be listed", error)
         files = [one for one in infos if one.type == pyarrow.fs.FileType.File]
         # Some file systems of fsspec put a slash before every path.
         lead = "/" if not key.root and any(one.path.startswith("/") for one in files) else ""
-        sizes = {PurePosixPath(one.path.removeprefix(lead)): one.size for one in files}
-        return cls(scheme, key, system, sizes, lead)
+        keys = [one.path.removeprefix(lead) for one in files]
+        if odd := next((one for one in keys if _NO_PATH.intersection(one.split("/")[1:])), None):
+            # As a path it may be another key's, and one of the two would be dropped.
+            refuse(f"{scheme}://{odd}", "is a key that is no path: a part of it is empty, '.' or '..'", None)
+        sizes = {PurePosixPath(one): info.size for one, info in zip(keys, files, strict=True)}
+        return cls(scheme, key, system, sizes, lead=lead)
 
     @property
     def root(self) -> Remote:
@@ -130,31 +134,6 @@ def _below(system: Any, key: str, *, empty: bool) -> list[Any]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return infos
-
-
-def _system(scheme: str) -> Any:
-    from pyarrow import fs
-
-    if scheme == "s3":
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        return fs.S3FileSystem(
-            endpoint_override=endpoint,
-            scheme="http" if (endpoint or "").startswith("http://") else "https",
-            region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"),
-            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
-            connect_timeout=5,
-            request_timeout=30,
-        )
-    if scheme in _GOOGLE:
-        emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
-        plain, _, host = emulator.rpartition("://")
-        known = {"anonymous": True, "scheme": plain or "http", "endpoint_override": host} if emulator else {}
-        return fs.GcsFileSystem(retry_time_limit=_PATIENCE, **known)
-    try:
-        fsspec = import_module("fsspec")
-    except ImportError:
-        raise ImportError(f"{scheme}:// needs the package fsspec and the one that knows {scheme}") from None
-    return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,14 +218,18 @@ class Remote:
 
     def stat(self) -> Size:
         """Return its size."""
+        if not self.is_file():
+            refuse(str(self), "is not there", None)
         return Size(self.tree.sizes[self.key])
+
+    def ranges(self) -> Ranges:
+        """Open it for reading here and there."""
+        return Ranges(self.tree.system, f"{self.tree.lead}{self.key}", str(self), self.stat().st_size, self.tree.tags)
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         """Open it for reading in order."""
         assert mode == "rb"
-        return io.BufferedReader(
-            Ranges(self.tree.system, f"{self.tree.lead}{self.key}", str(self), self.stat().st_size), _AHEAD
-        )
+        return io.BufferedReader(self.ranges(), _AHEAD)
 
     def read_bytes(self) -> bytes:
         """Read it whole."""

@@ -61,7 +61,7 @@ def test_what_is_not_there_is_told_in_a_line(bucket: str) -> None:
 
 
 def test_missing_credentials_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pytest_rlserve.readers.store._PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr("pytest_rlserve.readers.reach._PATIENCE", timedelta(seconds=1))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_ROOT", "127.0.0.1:9")
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
