@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -52,12 +53,20 @@ def connect(address: str | None) -> Any:
         _knock(address)
         alone = {"include_dashboard": False} if address is None else {}
         try:
-            ray.init(address=address or "local", log_to_driver=False, logging_level="CRITICAL", **alone)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0][:200]
-            raise UsageError(f"there is no Ray cluster at {address or 'this machine'}: {reason}") from None
+            with warnings.catch_warnings(action="ignore"):  # Ray's are no errors of a run that takes warnings for such
+                ray.init(address=address or "local", log_to_driver=False, logging_level="CRITICAL", **alone)
+        except (ray.exceptions.RayError, OSError, ValueError, RuntimeError) as error:
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
+            raise UsageError(
+                f"cannot connect to Ray at {address or 'this machine'}: {reason}{_hint(address)}"
+            ) from None
         watch.last_word(_LAST_WORD)
     return ray
+
+
+def _hint(address: str | None) -> str:
+    """Return what a cluster that is there may want."""
+    return "; somebody listens there: is it Ray's port, and is a token (RAY_AUTH_TOKEN) needed?" if address else ""
 
 
 def _knock(address: str | None) -> None:
