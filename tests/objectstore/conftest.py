@@ -9,6 +9,7 @@ import http.client
 import http.server
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -99,7 +100,7 @@ class Proxy:
     port: int
     seen: list[str] = field(default_factory=list)
     fault: Callable[[str, int], str | None] = lambda path, number: None
-    """Called with the path and how often it was asked for; returns "503", "cut", or None."""
+    """Called with the path and how often it was asked for; returns a status, "cut", "reset", or None."""
 
 
 def proxy_to(server: Server) -> Iterator[Proxy]:
@@ -112,8 +113,13 @@ def proxy_to(server: Server) -> Iterator[Proxy]:
         def pass_on(self) -> None:
             proxy.seen.append(self.path)
             fault = proxy.fault(self.path, proxy.seen.count(self.path))
-            if fault == "503":
-                self.send_response(503)
+            if fault == "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.close()
+                self.close_connection = True
+                return
+            if fault is not None and fault.isdecimal():
+                self.send_response(int(fault))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return

@@ -79,10 +79,13 @@ def test_one_object_is_a_capture_too(server: Server, reached: Reach) -> None:
     assert open_capture(f"{uri}/{name}").requests.equals(open_capture(EXAMPLE / name).requests)
 
 
-def test_a_store_that_is_busy_for_a_moment_is_asked_again(server: Server, proxy: Proxy, reached: Reach) -> None:
+@pytest.mark.parametrize("fault", ["500", "502", "503", "reset"])
+def test_a_store_that_fails_for_a_moment_is_asked_again(
+    server: Server, proxy: Proxy, reached: Reach, fault: str
+) -> None:
     uri = server.upload(EXAMPLE, "f/baseline_kv")
     reached(proxy.port)
-    proxy.fault = lambda path, number: "503" if number == 1 else None
+    proxy.fault = lambda path, number: fault if number == 1 else None
     assert open_capture(uri).requests.equals(open_capture(EXAMPLE).requests)
     assert len(proxy.seen) > len(set(proxy.seen))
 
@@ -102,6 +105,16 @@ def test_a_transfer_that_breaks_is_taken_up_again(server: Server, proxy: Proxy, 
     proxy.fault = fault
     assert open_capture(uri).requests.equals(open_capture(EXAMPLE).requests)
     assert len(broken) > 4
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset", "cut"])
+def test_a_store_that_keeps_failing_is_told_in_a_line(server: Server, proxy: Proxy, reached: Reach, fault: str) -> None:
+    uri = server.upload(EXAMPLE, "g/baseline_kv")
+    reached(proxy.port)
+    proxy.fault = lambda path, number: fault if shards(path) and "000003" in path else None
+    with pytest.raises(UsageError, match=f"^{uri}/request-trace.000003.jsonl.gz could not be read") as error:
+        open_capture(uri)
+    assert "\n" not in str(error.value)
 
 
 def test_a_listing_that_breaks_off_is_never_taken_for_the_whole(server: Server, proxy: Proxy, reached: Reach) -> None:
