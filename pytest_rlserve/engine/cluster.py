@@ -26,6 +26,7 @@ _LAST_WORD = (
     "rlserve: this process was ended before it could report, as Ray ends one whose cluster is gone, or this machine's "
     "node of it: start the cluster and run again, or read here, without --rl-engine"
 )
+_PERHAPS = "; is it Ray's port, and is a token (RAY_AUTH_TOKEN) needed?"
 _MISSING = re.compile(r"ip=(?P<node>[^)]+).*No module named '(?P<module>\w+)", re.DOTALL)
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 """With these in the environment Ray takes the loopback for this machine's address, and tells nobody that it runs."""
@@ -57,16 +58,10 @@ def connect(address: str | None) -> Any:
                 ray.init(address=address or "local", log_to_driver=False, logging_level="CRITICAL", **alone)
         except (ray.exceptions.RayError, OSError, ValueError, RuntimeError) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
-            raise UsageError(
-                f"cannot connect to Ray at {address or 'this machine'}: {reason}{_hint(address)}"
-            ) from None
+            hint = _PERHAPS if isinstance(error, ConnectionError) else ""
+            raise UsageError(f"cannot connect to Ray at {address or 'this machine'}: {reason}{hint}") from None
         watch.last_word(_LAST_WORD)
     return ray
-
-
-def _hint(address: str | None) -> str:
-    """Return what a cluster that is there may want."""
-    return "; somebody listens there: is it Ray's port, and is a token (RAY_AUTH_TOKEN) needed?" if address else ""
 
 
 def _knock(address: str | None) -> None:

@@ -115,10 +115,12 @@ def digests(pieces: Sequence[Piece]) -> tuple[list[str], None]:
     each = []
     with located(pieces[0].path).open("rb") as file:
         for piece in pieces:
-            one, left = hashlib.sha256(), piece.end - piece.start
+            one = whole if len(pieces) == 1 else hashlib.sha256()
+            left = piece.end - piece.start
             while chunk := file.read(min(_STEP, left)):
                 left -= len(chunk)
-                whole.update(chunk)
                 one.update(chunk)
+                if one is not whole:
+                    whole.update(chunk)
             each.append(one.hexdigest())
     return [whole.hexdigest(), *each], None
