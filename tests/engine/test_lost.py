@@ -46,14 +46,21 @@ def test_a_node_that_is_lost_with_its_results_changes_nothing(
     note = tmp_path.parent / f"{tmp_path.name}-note"
     ours = cluster.connect(mortal_nodes.address).get_runtime_context().get_node_id()
 
+    def noted() -> list[str]:
+        return note.read_text("ascii").split() if note.exists() else []
+
     def read(piece: Piece) -> tuple[Any, Any]:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
-        time.sleep(0.3)  # long enough for both nodes to have their share
         done = read_apart(piece)
-        mine = [one for one in note.read_text("ascii").split() if one.startswith(node)] if note.exists() else []
-        if node != ours and mine:  # one is done, this one is under way: the node's end
+        if node == ours:
+            for _ in range(300):  # leaves the other one enough to do
+                if any("ended" in line for line in noted()):
+                    break
+                time.sleep(0.1)
+        elif noted():  # one is done, this one is under way: the node's end
+            note.write_text(f"{noted()[0]}\nended::\n", encoding="ascii")
             for process in (os.getppid(), os.getpid()):
                 os.kill(process, signal.SIGKILL)
         assert done[1].nbytes > _LARGE
@@ -65,10 +72,11 @@ def test_a_node_that_is_lost_with_its_results_changes_nothing(
     found, here = open_capture(folder, engine=f"ray:{mortal_nodes.address}"), open_capture(folder)
     assert report_of(found) == report_of(here)
     assert found.requests.equals(here.requests)
-    lines = [line.split(":", 1) for line in note.read_text("ascii").split()]
-    lost, kept = ({piece for node, piece in lines if (node == ours) is mine} for mine in (False, True))
-    assert lost
-    assert lost < kept, "what was lost was not read again"
+    first, ended, *others = (line.split(":", 1) for line in noted())
+    assert ended == ["ended", ":"]
+    assert first[0] != ours
+    assert {node for node, _ in others} == {ours}
+    assert first[1] in {piece for _, piece in others}, "what was lost was not read again"
 
 
 PROGRAM = """
