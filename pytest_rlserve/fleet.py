@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.lifecycle import PHASES, Event, updates_of
@@ -18,7 +19,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass
 class Fleet:
     """All updates of a capture, and what follows for each worker."""
 
@@ -28,8 +29,9 @@ class Fleet:
     came_from: dict[str, str] = field(default_factory=dict)
     """Worker id → the id that it replaces."""
     _versions: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+    _origins: dict[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def finished(self) -> list[Update]:
         """Return the weight updates, without what was loaded at first and without one that the records cut off."""
         some = [update for update in self.updates if not update.opening]
@@ -64,7 +66,9 @@ class Fleet:
         seen: set[str] = set()
         while worker in self.came_from and worker not in seen:
             seen.add(worker)
-            worker = self.came_from[worker]
+            worker = self._origins.get(worker) or self.came_from[worker]
+        if worker not in seen:  # else the records go round in a circle
+            self._origins.update(dict.fromkeys(seen, worker))
         return worker
 
 

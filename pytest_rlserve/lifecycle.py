@@ -6,11 +6,13 @@ An event without a worker speaks of the whole fleet. What reports an error did n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
 PHASES = (
     "gate_closed",
@@ -61,7 +63,7 @@ class Event:
         return self.t, PHASES.index(self.name) if self.name in PHASES else len(PHASES), self.worker or ""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Passage:
     """One worker's way through one update: its own events and the fleet's, by time."""
 
@@ -73,7 +75,15 @@ class Passage:
 
     def times(self, *names: str) -> list[float]:
         """Return when the events of those names happened, in order; failed ones are left out."""
-        return [event.t for event in self.events if event.name in names and event.good]
+        return sorted(t for name in names for t in self._happened.get(name, ()))
+
+    @cached_property
+    def _happened(self) -> Mapping[str, list[float]]:
+        found: dict[str, list[float]] = defaultdict(list)
+        for event in self.events:
+            if event.good:
+                found[event.name].append(event.t)
+        return found
 
     @property
     def transferred(self) -> float | None:
@@ -87,7 +97,7 @@ class Passage:
         return [t for t in self.times("cache_reset") if since is None or t >= since]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Update:
     """One weight update of the fleet."""
 
@@ -116,7 +126,12 @@ class Update:
     @property
     def ended(self) -> bool:
         """Tell whether its records go beyond the transfer; those of a run that was killed may not."""
-        return any(event.name in PHASES[6:] for event in self.events)
+        return not self.told.isdisjoint(PHASES[6:])
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """Return the names of all events that its records speak of."""
+        return frozenset(event.name for event in self.events)
 
     @property
     def version(self) -> str | None:
@@ -126,16 +141,16 @@ class Update:
         said = [event.version for event in self.events if event.version is not None and event.name == "version"]
         return said[-1] if said else next((e.version for e in reversed(self.events) if e.version is not None), None)
 
-    @property
+    @cached_property
     def announced(self) -> str | None:
         """Return the version to be loaded, if all of its records that name one before it is there name the same."""
         said = {event.version for event in self.events if event.name in _ANNOUNCING and event.version is not None}
         return said.pop() if len(said) == 1 else None
 
-    @property
-    def declared(self) -> tuple[str, ...]:
-        """Return the workers that the records name as its targets; none if they name none."""
-        return tuple(dict.fromkeys(worker for event in self.events for worker in event.targets))
+    @cached_property
+    def declared(self) -> Collection[str]:
+        """Return the workers that the records name as its targets, each once; none if they name none."""
+        return dict.fromkeys(worker for event in self.events for worker in event.targets)
 
     @property
     def in_flight(self) -> str | None:
@@ -149,7 +164,7 @@ class Update:
 
     def tells(self, name: str) -> bool:
         """Tell whether its records speak of that event at all."""
-        return any(event.name == name for event in self.events)
+        return name in self.told
 
     def reached(self, worker: str) -> bool | None:
         """Tell whether a worker got the new weights: its version says so, else its transfer; None if nothing does.
@@ -157,7 +172,7 @@ class Update:
         A version that is another number than the announced one is not the new one; names are not compared.
         """
         for names in (("version",), ("transfer", "transfer_finished"), ("ready", "resume")):
-            if any(map(self.tells, names)):
+            if not self.told.isdisjoint(names):
                 passage = self.passage(worker)
                 return bool(passage.times(*names)) and not (names == ("version",) and self._differs(passage))
         return None
@@ -180,8 +195,8 @@ def updates_of(events: Iterable[Event]) -> list[Update]:
     found = sorted((_update(name, some) for name, some in _grouped(events).items()), key=lambda one: one.start)
     seen: set[str] = set()
     for update in found:
-        names = {event.name for event in update.events}
-        update.opening = "version" in names and names.isdisjoint(_SETTING_OUT) and seen.isdisjoint(update.passages)
+        sets_out = not update.told.isdisjoint(_SETTING_OUT)
+        update.opening = "version" in update.told and not sets_out and seen.isdisjoint(update.passages)
         seen |= update.passages.keys()
     return found
 
@@ -219,14 +234,16 @@ def _grouped(events: Iterable[Event]) -> dict[str, list[Event]]:
 
 def _by_run(name: str, events: list[Event]) -> dict[str, list[Event]]:
     """Part what two runs call by one name, where one run had ended its update before the other began."""
-    parts, label = {name: events[:1]}, name
-    for event in events[1:]:
-        part = parts[label]
-        told = {other.run for other in part}
-        follows = event.name in _SETTING_OUT and event.run is not None and told.isdisjoint({event.run, None})
-        if follows and any(other.name in _ARRIVED for other in part):
+    parts, label = dict[str, list[Event]](), name
+    told, ended = defaultdict[str, set[str | None]](set), set[str]()
+    for event in events:
+        follows = event.name in _SETTING_OUT and event.run is not None and told[label].isdisjoint({event.run, None})
+        if follows and label in ended:
             label = f"{name} of run {event.run}"
         parts.setdefault(label, []).append(event)
+        told[label].add(event.run)
+        if event.name in _ARRIVED:
+            ended.add(label)
     return parts
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
 
 from pytest_rlserve.fleet import fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.fleet import Fleet
@@ -28,14 +34,53 @@ class Missed:
     """Numbers of the requests it received after the update, until a later one ended."""
 
 
-def served_by(capture: Capture) -> dict[str, list[tuple[float, int]]]:
-    """Return for each worker when it received which row, in order; ask through ``capture.derive(served_by)``."""
-    served: dict[str, list[tuple[float, int]]] = {}
-    rows = capture.scalars.select(["decode_worker_id", "received_at"]).to_pylist()
-    for number, row in enumerate(rows):
-        if row["decode_worker_id"] is not None and row["received_at"] is not None:
-            served.setdefault(str(row["decode_worker_id"]), []).append((row["received_at"], number))
-    return {worker: sorted(some) for worker, some in sorted(served.items())}
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """The requests of one worker, in the order in which it received them; at least one."""
+
+    rows: NDArray[np.int64]
+    received: NDArray[np.float64]
+    ended: NDArray[np.float64]
+    """Minus infinity where the row does not say."""
+    latest_end: NDArray[np.float64]
+    """The latest end of this request and all that the worker received before it."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.rows)
+
+    def between(self, start: float, end: float) -> list[int]:
+        """Return the numbers of the rows received from `start` on, before `end`."""
+        first, last = np.searchsorted(self.received, (start, end))
+        found: list[int] = self.rows[first:last].tolist()
+        return found
+
+    def running_at(self, instants: Iterable[float]) -> list[int]:
+        """Return the numbers of the rows received before one of these instants and ended after it."""
+        running = set[int]()
+        for instant in instants:
+            first = int(np.searchsorted(self.latest_end, instant, side="right"))  # all before this one had ended
+            last = int(np.searchsorted(self.received, instant))
+            running.update((first + np.flatnonzero(self.ended[first:last] > instant)).tolist())
+        found: list[int] = self.rows[sorted(running)].tolist()
+        return found
+
+
+def served_by(capture: Capture) -> dict[str, Served]:
+    """Return for each worker what it served, workers in order; ask through ``capture.derive(served_by)``."""
+    rows = capture.scalars.select(["decode_worker_id", "received_at", "ended_at"])
+    known = np.flatnonzero(pc.and_(pc.is_valid(rows["decode_worker_id"]), pc.is_valid(rows["received_at"])))
+    rows = rows.take(known)
+    workers, codes = np.unique(rows["decode_worker_id"].to_numpy(), return_inverse=True)
+    received = rows["received_at"].to_numpy()
+    ended = pc.fill_null(rows["ended_at"], -math.inf).to_numpy()
+    order = np.lexsort((received, codes))
+    parts = np.split(order, np.cumsum(np.bincount(codes))[:-1]) if len(workers) else []
+    served = {
+        str(worker): Served(known[part], received[part], ended[part], np.maximum.accumulate(ended[part]))
+        for worker, part in zip(workers.tolist(), parts, strict=True)
+    }
+    return dict(sorted(served.items()))
 
 
 def targets(capture: Capture, update: Update) -> list[str]:
@@ -52,14 +97,14 @@ def targets(capture: Capture, update: Update) -> list[str]:
     stayed = [
         worker
         for worker, some in served.items()
-        if some[-1][0] >= update.end and _was_there(known, worker, some[0][0], update.start)
+        if some.received[-1] >= update.end and _was_there(known, worker, some.received[0], update.start)
     ]
     found = dict.fromkeys((*told, *stayed))
     return [worker for worker in found if worker not in gone or update.reached(worker)]
 
 
 def _was_there(known: Fleet, worker: str, first_served: float, start: float) -> bool:
-    return first_served < start or any(t < start for t, _ in known.versions(worker))
+    return first_served < start or any(t < start for t, _ in known.versions(worker)[:1])
 
 
 def missed(capture: Capture) -> tuple[Missed, ...]:
@@ -69,13 +114,14 @@ def missed(capture: Capture) -> tuple[Missed, ...]:
 
 def _missed(capture: Capture) -> Iterator[Missed]:
     known, served = capture.derive(fleet), capture.derive(served_by)
-    for place, update in enumerate(known.finished):
-        following = next((later.end for later in known.finished[place + 1 :]), math.inf)
+    following = [*(later.end for later in known.finished[1:]), math.inf]
+    for update, until in zip(known.finished, following, strict=False):
         for worker in targets(capture, update):
             if update.reached(worker) is not False:
                 continue
-            loads = [t for t, _ in known.versions(worker) if t > update.end]
-            until = min([following, *loads])
-            rows = tuple(number for t, number in served.get(worker, ()) if update.end <= t < until)
+            loads = known.versions(worker)
+            place = bisect_right(loads, update.end, key=lambda one: one[0])
+            end = min(until, loads[place][0]) if place < len(loads) else until
+            rows = tuple(served[worker].between(update.end, end)) if worker in served else ()
             if rows or update.declared:
                 yield Missed(update, worker, known.version_at(worker, update.end), rows)

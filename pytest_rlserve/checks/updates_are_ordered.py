@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pytest_rlserve import units
@@ -58,10 +59,11 @@ def updates_are_ordered(capture: Capture, evidence: Evidence) -> Outcome:
         why += told_elsewhere(capture)
         return Outcome(observed=0, of=0, noun=_NOUN, findings=findings, inconclusive=why)
     good = total = 0
+    ends = any(update.tells("transfer_finished") for update in known.updates)
     for update in known.finished:
         keep = "keep" in (evidence.in_flight, update.in_flight)
         for worker in targets(capture, update):
-            wrong = [*_worker(capture, update, worker), *_before_its_time(capture, update, worker)]
+            wrong = [*_worker(capture, update, worker, ends=ends), *_before_its_time(capture, update, worker)]
             wrong += () if keep else _ran_through(capture, update, worker)
             findings += wrong
             good += not any(finding.severity == "failure" for finding in wrong)
@@ -76,8 +78,8 @@ def _finding(message: str, events: Iterable[Event], severity: Severity = "failur
     return Finding(message=message, severity=severity, check=_NAME, **where, **more)  # type: ignore[arg-type]
 
 
-def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
-    """Find what went wrong on one worker in one update."""
+def _worker(capture: Capture, update: Update, worker: str, *, ends: bool) -> Iterator[Finding]:
+    """Find what went wrong on one worker in one update; `ends` says whether any record tells when transfers end."""
     passage = update.passage(worker)
     events = passage.events or update.events
     for event in passage.events:
@@ -94,13 +96,13 @@ def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
         still = (
             f", which {got if passage.times('version') else f'stays on version {since}'}" if since is not None else ""
         )
-        took = [t for t, _ in capture.derive(served_by).get(worker, ())]
-        gone = took and max(took) < update.end  # perhaps a restart under an id that nothing ties to this one
+        took = capture.derive(served_by).get(worker)
+        gone = took and took.received[-1] < update.end  # perhaps a restart under an id that nothing ties to this one
         hint = "; it served nothing afterwards: if it goes by another id now, say replaced_worker_id" if gone else ""
         yield _finding(f"{update} missed worker {worker}{still}{hint}", events)
         return
     sent = {event.name for event in passage.events}
-    if "transfer_started" in sent and sent.isdisjoint({"transfer", "transfer_finished"}) and _ends(capture):
+    if "transfer_started" in sent and sent.isdisjoint({"transfer", "transfer_finished"}) and ends:
         text = f"{update}: the transfer to worker {worker} began and no record ends it: did all weights arrive?"
         yield _finding(text, [event for event in passage.events if event.name == "transfer_started"])
     yield from _resets(capture, update, passage, worker)
@@ -114,11 +116,6 @@ def _worker(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
             )
 
 
-def _ends(capture: Capture) -> bool:
-    """Tell whether the records tell when transfers end."""
-    return any(update.tells("transfer_finished") for update in capture.derive(fleet).updates)
-
-
 def _resets(capture: Capture, update: Update, passage: Passage, worker: str) -> Iterator[Finding]:
     resets, sent = passage.times("cache_reset"), passage.transferred
     if not resets:
@@ -127,7 +124,8 @@ def _resets(capture: Capture, update: Update, passage: Passage, worker: str) -> 
             passage.events,
         )
     elif not passage.valid_resets and sent is not None:
-        between = [t for t, _ in capture.derive(served_by).get(worker, ()) if max(resets) <= t < sent]
+        served = capture.derive(served_by).get(worker)
+        between = served.between(max(resets), sent) if served else ()
         refilled = f"; {units.many(len(between), 'request')} came in between and filled it again" if between else ""
         yield _finding(
             f"{update}: cache_reset of worker {worker} at {max(resets):.3f} came before its transfer ended at "
@@ -139,11 +137,9 @@ def _resets(capture: Capture, update: Update, passage: Passage, worker: str) -> 
 def _ran_through(capture: Capture, update: Update, worker: str) -> Iterator[Finding]:
     """Find requests that a worker was serving when its cache was reset."""
     passage = update.passage(worker)
-    ended = capture.scalars["ended_at"]
-    resets = passage.times("cache_reset")
     served = capture.derive(served_by)
-    some = [one for name in {worker, passage.earlier or worker} for one in served.get(name, ())]
-    through = [n for t, n in some if any(t < reset < (ended[n].as_py() or reset) for reset in resets)]
+    ids = [name for name in dict.fromkeys((worker, passage.earlier or worker)) if name in served]
+    through = [row for name in ids for row in served[name].running_at(passage.times("cache_reset"))]
     if through:
         clock = "; a restart ends what runs, so look at the clock of the control records first" * bool(passage.earlier)
         yield _finding(
@@ -159,11 +155,12 @@ def _before_its_time(capture: Capture, update: Update, worker: str) -> Iterator[
     """Find requests that a worker served before it had restarted under the id that served them."""
     passage = update.passage(worker)
     restarts = passage.times("cache_reset") if passage.earlier not in (None, worker) else []
-    served = capture.derive(served_by).get(worker, ())
-    early = {n: max(restarts) - t for t, n in served if restarts and t < max(restarts)}
-    if early:
+    served = capture.derive(served_by).get(worker)
+    early = served.between(-math.inf, max(restarts)) if served and restarts else []
+    if served and early:
         yield _finding(
-            f"{update}: worker {worker} served {units.many(len(early), 'request')} up to {max(early.values()):.3f} s "
+            f"{update}: worker {worker} served {units.many(len(early), 'request')} up to "
+            f"{max(restarts) - served.received[0]:.3f} s "
             f"before it restarted under this id: a clock is wrong, of control records or server, or the id",
             [event for event in passage.events if event.name == "cache_reset"],
             ids=tuple(capture.scalars["request_id"].take(sorted(early)).to_pylist()),
@@ -184,7 +181,8 @@ def _lost(capture: Capture) -> Iterator[Finding]:
     served = capture.derive(served_by)
     for worker, event in capture.derive(fleet).lost.items():
         owners = capture.derive(join).owners
-        failed = [n for _, n in served.get(worker, ()) if n in owners and owners[n].outcome == "failed"]
+        rows = served[worker].rows.tolist() if worker in served else []
+        failed = [n for n in rows if n in owners and owners[n].outcome == "failed"]
         ids = tuple(capture.scalars["request_id"].take(failed).to_pylist()) if failed else ()
         said = f"worker {worker} was lost; {units.many(len(failed), 'request')} that it had taken failed"
         yield _finding(said, [event], "warning", ids=ids, count=max(len(failed), 1))

@@ -14,10 +14,10 @@ from pytest_rlserve.ledger import ledger
 from pytest_rlserve.missed import missed, served_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.missed import Missed
+    from pytest_rlserve.missed import Missed, Served
 
 _NAME = "workers_are_current"
 _NOUN = "requests of workers whose version is known"
@@ -41,7 +41,7 @@ def workers_are_current(capture: Capture, evidence: Evidence) -> Outcome:
     behind = [one for one in capture.derive(missed) if one.rows]
     findings = [_behind(capture, one) for one in behind]
     told = {worker: some for worker, some in served.items() if known.versions(worker)}
-    findings += _unknown(capture, {worker: some for worker, some in served.items() if worker not in told})
+    findings += [_unknown(capture, worker, some) for worker, some in served.items() if worker not in told]
     total = sum(map(len, told.values()))
     late = sum(len(one.rows) for one in behind if one.worker in told)
     return Outcome(observed=total - late, of=total, noun=_NOUN, findings=findings)
@@ -97,8 +97,7 @@ def _accepted(capture: Capture, one: Missed) -> Mapping[str, int]:
     return counts if attempts else {}
 
 
-def _unknown(capture: Capture, served: Mapping[str, list[tuple[float, int]]]) -> Iterator[Finding]:
-    """Name workers of which no record says what they had loaded."""
-    for worker, some in served.items():
-        said = f"no record says which version worker {worker} had loaded; it served {units.many(len(some), 'request')}"
-        yield _finding(capture, said, [number for _, number in some], "warning")
+def _unknown(capture: Capture, worker: str, served: Served) -> Finding:
+    """Name a worker of which no record says what it had loaded."""
+    said = f"no record says which version worker {worker} had loaded; it served {units.many(len(served), 'request')}"
+    return _finding(capture, said, served.rows.tolist(), "warning")
