@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from pytest_rlserve import model
@@ -13,6 +14,8 @@ from pytest_rlserve.chains import CHAINS, Deferred, chains_of, expand, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from pytest_rlserve.columns import Reals
 
 Severity = Literal["error", "failure", "warning", "note"]
 """error: the evidence is broken · failure: a check does not hold · warning and note: worth knowing."""
@@ -34,6 +37,7 @@ AXES = (
 """What a source may be able to tell. A count on an axis that no source covers is unknown, never 0."""
 _SHOWN_IDS = 5
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +113,14 @@ class Window:
     @property
     def seconds(self) -> float:
         """Length on the clock, without what is excluded."""
-        return self.overlap(self.start, self.end)
+        return float(self.overlap(np.array([self.start]), np.array([self.end]))[0])
 
-    def overlap(self, start: float, end: float) -> float:
-        """Return how many seconds between two instants belong to the window."""
-        start, end = max(start, self.start), min(end, self.end)
-        left_out = sum(max(min(end, b) - max(start, a), 0.0) for a, b in self.excluded)
-        return max(end - start, 0.0) - left_out
+    def overlap(self, starts: Reals, ends: Reals) -> Reals:
+        """Return of each span from one instant to another how many seconds belong to the window."""
+        starts, ends = np.maximum(starts, self.start), np.minimum(ends, self.end)
+        left_out = sum(np.maximum(np.minimum(ends, b) - np.maximum(starts, a), 0.0) for a, b in self.excluded)
+        found: Reals = np.maximum(ends - starts, 0.0) - left_out
+        return found
 
     @property
     def open_seconds(self) -> float:
@@ -194,11 +199,12 @@ class Capture:
         found: pa.Table = self.scalars if table == "requests" else getattr(self, table)
         return bool(found.num_rows)
 
-    def derive(self, func: Callable[[Capture], T]) -> T:
-        """Return ``func(self)``, computed once for this capture."""
-        if func not in self._derived:
-            self._derived[func] = func(self)
-        value: T = self._derived[func]
+    def derive(self, func: Callable[Concatenate[Capture, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return ``func(self, *args)``, computed once for this capture and these arguments."""
+        key = (func, *args, *kwargs.items())
+        if key not in self._derived:
+            self._derived[key] = func(self, *args, **kwargs)
+        value: T = self._derived[key]
         return value
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pytest_rlserve.lifecycle import PHASES, Event, updates_of
 
 if TYPE_CHECKING:
@@ -101,10 +104,15 @@ def _event(row: dict[str, Any]) -> Event:
     )
 
 
+def origins(capture: Capture, workers: pa.ChunkedArray) -> pa.Array:
+    """Return the first id of the worker that each row of a column names; null where it names none."""
+    known = capture.derive(fleet)
+    named = pc.dictionary_encode(workers.combine_chunks())
+    firsts = [known.origin(str(worker)) for worker in named.dictionary.to_pylist()]
+    return pa.array(firsts, pa.string()).take(named.indices)
+
+
 def serving_workers(capture: Capture) -> int:
     """Count the workers that served: one that restarted under a new id is still one."""
-    known = capture.derive(fleet)
-    ids: set[int] = set()
-    for name in ("prefill_worker_id", "decode_worker_id"):
-        ids.update(capture.scalars[name].drop_null().unique().to_pylist())
-    return len({known.origin(str(worker)) for worker in ids})
+    columns = [capture.scalars[name].drop_null() for name in ("prefill_worker_id", "decode_worker_id")]
+    return len({first for column in columns for first in origins(capture, column).unique().to_pylist()})

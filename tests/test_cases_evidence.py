@@ -40,7 +40,8 @@ def test_the_inputs_are_the_ones_the_answers_are_about(folder: Path) -> None:
 
 
 def lag_by_attempt(capture: Capture) -> dict[str, float]:
-    return {account.attempt_id: lag for account, lag in lags(capture, Scope())}
+    accounts, found = lags(capture, Scope())
+    return {account.attempt_id: lag for account, lag in zip(accounts, found.tolist(), strict=True)}
 
 
 # -- 10: four layouts under one schema name ---------------------------------------------------------------------

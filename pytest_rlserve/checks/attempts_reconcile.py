@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.columns import codes, groups, known
 from pytest_rlserve.joins import join
 from pytest_rlserve.joins.reconciliation import reconcile
 from pytest_rlserve.joins.repeats import served_again
 from pytest_rlserve.joins.residuals import STRAYS
-from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Account, Ledger, ledger
+from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Accounts, Ledger, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +35,7 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
     request that was served twice: a client that retried by itself. `rlserve reconcile` prints the sums, part by part.
     """
     accounts = capture.derive(ledger)
-    own = (*accounts.attempts, *accounts.requests)
+    own = accounts.all
     noun = "dispatched attempts and requests" if accounts.requests else "dispatched attempts"
     if not own and not accounts.findings:
         groups = (
@@ -48,14 +51,14 @@ def attempts_reconcile(capture: Capture, evidence: Evidence) -> Outcome:
         why = f"{', '.join(formats)} cannot tell which attempts were {untold}; pytest_rlserve.AttemptRecorder can"
         return Outcome(observed=0, of=len(own), noun=noun, findings=findings, inconclusive=why)
     for level, some in (("attempt", accounts.attempts), ("request", accounts.requests)):
-        findings += _open(level, [account for account in some if account.outcome is None], len(some), evidence)
+        findings += _open(level, some.that("open"), len(some), evidence)
     findings += [*_served_twice(capture), *_unaccounted(capture), *_untold_retries(accounts)]
     findings += _half_told_steps(capture, accounts)
-    ended = sum(account.outcome is not None for account in own)
+    ended = len(own) - len(own.that("open"))
     return Outcome(observed=ended, of=len(own), noun=noun, findings=findings)
 
 
-def _open(level: str, accounts: Sequence[Account], dispatched: int, evidence: Evidence) -> list[Finding]:
+def _open(level: str, accounts: Accounts, dispatched: int, evidence: Evidence) -> list[Finding]:
     if not accounts:
         return []
     limit = evidence.open_attempts
@@ -77,7 +80,7 @@ def _open(level: str, accounts: Sequence[Account], dispatched: int, evidence: Ev
             check=_NAME,
             path=first.source,
             line=first.line,
-            ids=() if one else tuple(account.name for account in accounts),
+            ids=() if one else tuple(accounts.values("name")),
             count=len(accounts),
         )
     ]
@@ -99,15 +102,14 @@ def _untold_retries(accounts: Ledger) -> Iterator[Finding]:
     """Warn of samples with more attempts than are told as retries: retries are counted, never guessed."""
     if "retried" not in accounts.covers:
         return
-    tried: dict[tuple[str | None, str | None, str], list[Account]] = {}
-    for account in accounts.attempts:
-        if account.get("sample_id") is not None:
-            tried.setdefault((account.run, account.get("group_id"), account.get("sample_id")), []).append(account)
-    untold = [some for some in tried.values() if len(some) - 1 > sum(account.retried for account in some)]
+    tried = accounts.attempts.some(known(accounts.attempts.column("sample_id")))
+    samples, retried = codes(*map(tried.column, ("run", "group_id", "sample_id"))), tried.retried
+    several = groups(samples, least=2)
+    untold = [tried[some[-1]] for some in several if len(some) - 1 > np.count_nonzero(retried[some])]
     if untold:
-        ids = tuple(some[-1].attempt_id for some in untold)
+        ids = tuple(account.attempt_id for account in untold)
         text = f"{_many(ids, 'sample')} with an attempt beyond the first that no event calls a retry"
-        place = untold[0][-1]
+        place = untold[0]
         yield Finding(
             message=text,
             severity="warning",
@@ -130,7 +132,7 @@ def _half_told_steps(capture: Capture, accounts: Ledger) -> Iterator[Finding]:
             told.setdefault(row["step"], {})[row["event"]] = row["source"], row["line"]
     if not any(len(records) == len(_STEP) for records in told.values()):
         return  # the source tells only of one end of its steps
-    trained = Counter(account.trained_in for account in accounts.attempts if account.acceptance == "accepted")
+    trained = Counter(accounts.attempts.that("accepted").values("trained_in"))
     for step, records in sorted(told.items()):
         lost = [name for name in _STEP if name not in records]
         if lost and trained[step]:
@@ -152,13 +154,12 @@ def _served_twice(capture: Capture) -> list[Finding]:
     if not again:
         return []
     joined = capture.derive(join)
-    accounts = {id(owner): owner for owner in joined.owners.values()}
-    rows = capture.scalars.select(["request_id", "x_request_id"])
+    ids, names = (capture.scalars[name].to_pylist() for name in ("request_id", "x_request_id"))
     findings = []
-    for key, extra in again.items():
-        account = accounts[key]
-        served = rows.take(joined.served[key]).to_pylist()
-        shared = {row["x_request_id"] for row in served}
+    for number, extra in again.items():
+        account = joined.ledger.all[number]
+        served = joined.rows_of(account)
+        shared = {names[row] for row in served}
         one_id = shared.pop() if len(shared) == 1 else None
         named = f"x_request_id {one_id}" if one_id else f"attempt {account.attempt_id}"
         findings.append(
@@ -171,7 +172,7 @@ def _served_twice(capture: Capture) -> list[Finding]:
                 check=_NAME,
                 path=account.source,
                 line=account.line,
-                ids=tuple(row["request_id"] for row in served),
+                ids=tuple(ids[row] for row in served),
                 count=len(extra),
             )
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow.compute as pc
 
 from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
-from pytest_rlserve.joins.clocks import ROUNDING, SLACK, Offset, Pair, offsets, pairs
+from pytest_rlserve.columns import codes, groups, reals, whole
+from pytest_rlserve.joins.clocks import ROUNDING, SLACK, Offset, Pairs, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,15 +40,15 @@ def clocks_agree(capture: Capture, evidence: Evidence) -> Outcome:
     findings = [*_units(capture), *_durations(capture)]
     contradicted = total = 0
     for source, some in sorted(capture.derive(pairs).items()):
-        bad = [pair for pair in some if pair.high + ROUNDING < 0 or pair.low - SLACK > 0]
+        bad = some.some(some.early | some.late)
         contradicted, total = contradicted + len(bad), total + len(some)
         findings += _apart(source, some, bad)
     why = None if total else "no request is known from both sides, by a time of the client and one of the server"
     return Outcome(observed=total - contradicted, of=total, noun="joined requests", findings=findings, inconclusive=why)
 
 
-def _apart(source: str, some: list[Pair], bad: list[Pair]) -> Iterator[Finding]:
-    stretches = offsets(some)
+def _apart(source: str, some: Pairs, bad: Pairs) -> Iterator[Finding]:
+    stretches = some.offsets
     if len(stretches) == 1:
         (offset,) = stretches
         if not offset.skew:
@@ -81,9 +82,8 @@ def _seconds(value: float) -> str:
     return units.show(value, "s") if math.isfinite(value) else "any time"
 
 
-def _disorder(bad: list[Pair]) -> str:
-    early = sum(pair.high + ROUNDING < 0 for pair in bad)
-    late = sum(pair.low - SLACK > 0 for pair in bad)
+def _disorder(bad: Pairs) -> str:
+    early, late = int(bad.early.sum()), int(bad.late.sum())
     parts = [
         f"{early:,} were received before they were sent" if early else "",
         f"{late:,} ended on the server after they were answered" if late else "",
@@ -113,20 +113,19 @@ def _durations(capture: Capture) -> Iterator[Finding]:
     rows = capture.scalars.select(["received_at", "ended_at", "total_time_ms", "source"]).drop_null()
     elapsed = pc.subtract(rows["ended_at"], rows["received_at"])
     long = pc.and_(pc.greater(elapsed, 10 * ROUNDING), pc.greater(rows["total_time_ms"], 0))
-    ratios = pc.divide(pc.multiply(elapsed.filter(long), 1e3), rows["total_time_ms"].filter(long)).to_pylist()
-    by_source: dict[str, list[float]] = {}
-    for source, ratio in zip(rows["source"].filter(long).to_pylist(), ratios, strict=True):
-        by_source.setdefault(source, []).append(ratio)
-    for source, some in sorted(by_source.items()):
-        ratio = statistics.median(some)
+    ratios = reals(pc.divide(pc.multiply(elapsed.filter(long), 1e3), rows["total_time_ms"].filter(long)))
+    sources = whole(rows["source"].filter(long))
+    named = sources.to_numpy(zero_copy_only=False)
+    for places in sorted(groups(codes(sources)), key=lambda some: str(named[some[0]])):
+        ratio = float(np.median(ratios[places]))
         if not 1 / _RATIO < ratio < _RATIO:
             text = f"total_time_ms is not in milliseconds: the rows' own times are {ratio:,.3g} times as far apart"
-            yield _finding(text, "failure", source)
+            yield _finding(text, "failure", named[places[0]])
 
 
-def _finding(message: str, severity: Severity, source: str, bad: list[Pair] | None = None) -> Finding:
-    ids = tuple(pair.account.name for pair in bad or ())
-    line = bad[0].account.line if bad else None
+def _finding(message: str, severity: Severity, source: str, bad: Pairs | None = None) -> Finding:
+    ids = tuple(bad.accounts.values("name")) if bad else ()
+    line = bad.accounts[0].line if bad else None
     return Finding(
         message=message, severity=severity, check=_NAME, path=source, line=line, ids=ids, count=max(len(ids), 1)
     )

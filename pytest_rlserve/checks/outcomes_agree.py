@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.columns import given, known, mask
 from pytest_rlserve.joins import join
 from pytest_rlserve.units import percent
 
 if TYPE_CHECKING:
-    from pytest_rlserve.capture import Capture
-    from pytest_rlserve.ledger import Account
+    from collections.abc import Sequence
+
+    from pytest_rlserve.capture import Capture, Severity
+    from pytest_rlserve.columns import Mask, Numbers
+    from pytest_rlserve.ledger import Accounts
 
 _NAME = "outcomes_agree"
 _ENOUGH = 0.95
 """Share of the completed that must have a finish reason, or the others could be any."""
 _NAMED = 20
+_ABORTED = ("cancelled", "canceled", "abort", "aborted", "error")
+_COLUMNS = ("finish_reason", "backend_finish_reason", "session_id", "source", "line")
 
 
 @check(question=2, kinds=("rollout",))
@@ -31,67 +41,65 @@ def outcomes_agree(capture: Capture, evidence: Evidence) -> Outcome:
     leaves it, as when a worker dies or the client closes.
     """
     joined = capture.derive(join)
-    rows = capture.scalars.select(
-        ["finish_reason", "backend_finish_reason", "session_id", "source", "line"]
-    ).to_pylist()
-    accounts = {id(owner): owner for owner in joined.owners.values()}
-    served = [(accounts[key], rows[numbers[-1]]) for key, numbers in joined.served.items()]
-    completed = [(account, row) for account, row in served if account.outcome == "completed"]
-    told = [(account, row) for account, row in completed if _told(row)]
-    cut = [(account, row, why) for account, row in told if (why := _cut_short(row))]
-    findings = [_contradiction(*one) for one in cut[:_NAMED]]
-    if more := cut[_NAMED:]:
+    accounts = joined.ledger.all.some(joined.served)
+    rows = capture.scalars.select(list(_COLUMNS)).take(pa.array(joined.arrived[joined.edges[1:] - 1]))
+    backend = given(rows["backend_finish_reason"])
+    reasons = pc.coalesce(backend, given(rows["finish_reason"]))
+    told, aborted, completed = known(reasons), _aborted(reasons), accounts.are("completed")
+    cut = np.flatnonzero(completed & aborted)
+    findings = [_contradiction(accounts, rows, place, str(reasons[place])) for place in cut[:_NAMED].tolist()]
+    if len(more := cut[_NAMED:]):
         text = f"{len(more):,} more completed {joined.level}s have a backend finish reason of cancelled or error"
-        findings.append(_finding(text, "failure", more[0][1], [account for account, _, _ in more]))
-    unused = [(a, row) for a, row in served if a.outcome in ("canceled", "failed") and _finished(row)]
-    if unused:
+        findings.append(_finding(text, "failure", rows, more, accounts.some(more)))
+    unused = np.flatnonzero(accounts.are("canceled", "failed") & known(backend) & ~aborted)
+    if len(unused):
         text = f"{len(unused):,} {joined.level}s were finished by the engine although the framework had given them up"
-        findings.append(_finding(text, "note", unused[0][1], [account for account, _ in unused]))
-    broken = [(a, row) for a, row in completed if row["session_id"] and not _told(row)]
-    if broken and len(told) >= _ENOUGH * len(completed):
+        findings.append(_finding(text, "note", rows, unused, accounts.some(unused)))
+    broken = np.flatnonzero(completed & known(given(rows["session_id"])) & ~told)
+    looked, answered = int(completed.sum()), int((completed & told).sum())
+    if len(broken) and answered >= _ENOUGH * looked:
         what = f"{joined.level} was" if len(broken) == 1 else f"{joined.level}s were"
         text = (
             f"{len(broken):,} completed {what} served by a row without a finish reason, as a worker's death or a "
             "client that closes leaves it; look whether the answers are whole"
         )
-        findings.append(_finding(text, "warning", broken[0][1], [account for account, _ in broken]))
+        findings.append(_finding(text, "warning", rows, broken, accounts.some(broken)))
     noun = f"completed {joined.level}s with a row"
     why = None
-    if not completed:
+    if not looked:
         why = "no completed request is joined with a row that could say how the engine ended it"
-    elif len(told) < _ENOUGH * len(completed):
-        share = percent(len(told) / len(completed), signed=False)
+    elif answered < _ENOUGH * looked:
+        share = percent(answered / looked, signed=False)
         why = (
-            f"{len(told):,} of {len(completed):,} {noun} have a finish reason ({share}): Dynamo writes it for "
+            f"{answered:,} of {looked:,} {noun} have a finish reason ({share}): Dynamo writes it for "
             "requests with a session, so send X-Dynamo-Session-ID"
         )
-    return Outcome(observed=len(told) - len(cut), of=len(completed), noun=noun, findings=findings, inconclusive=why)
+    return Outcome(observed=answered - len(cut), of=looked, noun=noun, findings=findings, inconclusive=why)
 
 
-def _told(row: dict[str, Any]) -> bool:
-    return bool(row["finish_reason"] or row["backend_finish_reason"])
+def _aborted(reasons: pa.ChunkedArray) -> Mask:
+    """Mark the reasons that are none to have completed for, whatever an engine adds to "error"."""
+    some = [one for one in reasons.unique().to_pylist() if one is not None and _word(one).lower() in _ABORTED]
+    return mask(pc.is_in(reasons, value_set=pa.array(some, pa.string())))
 
 
-def _cut_short(row: dict[str, Any]) -> str | None:
-    """Return the backend's reason if it is none to have completed for, without what an engine adds to "error"."""
-    reason = str(row["backend_finish_reason"] or row["finish_reason"]).partition(":")[0].strip()
-    return reason if reason.lower() in ("cancelled", "canceled", "abort", "aborted", "error") else None
+def _word(reason: str) -> str:
+    return reason.partition(":")[0].strip()
 
 
-def _finished(row: dict[str, Any]) -> bool:
-    return bool(row["backend_finish_reason"]) and _cut_short(row) is None
-
-
-def _contradiction(account: Account, row: dict[str, Any], reason: str) -> Finding:
+def _contradiction(accounts: Accounts, rows: pa.Table, place: int, reason: str) -> Finding:
+    account = accounts[place]
     taken = " and the trainer accepted it" if account.acceptance == "accepted" else ""
-    text = f"{account.name}: backend finish reason {reason}, although the framework recorded it completed{taken}"
-    return _finding(text, "failure", row, [account], listed=False)
+    text = f"{account.name}: backend finish reason {_word(reason)}, although the framework recorded it completed{taken}"
+    return _finding(text, "failure", rows, [place])
 
 
 def _finding(
-    message: str, severity: Any, row: dict[str, Any], accounts: list[Account], *, listed: bool = True
+    message: str, severity: Severity, rows: pa.Table, places: Sequence[int] | Numbers, listed: Accounts | None = None
 ) -> Finding:
-    ids = tuple(account.name for account in accounts) if listed else ()
+    """Return a finding about the rows at some places, with the names of the accounts that are `listed`."""
+    row = rows.slice(places[0], 1).to_pylist()[0]
+    ids = tuple(listed.values("name")) if listed else ()
     return Finding(
         message=message,
         severity=severity,
@@ -99,5 +107,5 @@ def _finding(
         path=row["source"],
         line=row["line"],
         ids=ids,
-        count=len(accounts),
+        count=len(places),
     )

@@ -97,7 +97,7 @@ def _unseen(joined: Joined, evidence: Evidence) -> list[Finding]:
         if why != "lost turn"
     }
     unseen = [account for some in reasons.values() for account in some]
-    seen = sum(owner.outcome == "completed" for owner in {id(o): o for o in joined.owners.values()}.values())
+    seen = int(joined.ledger.all.some(joined.served).are("completed").sum())
     if not unseen or seen >= evidence.completed_served * (seen + len(unseen)):
         return []
     why = ", ".join(f"{name} ({len(some):,})" for name, some in sorted(reasons.items()) if some)

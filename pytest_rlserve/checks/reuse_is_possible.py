@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.columns import known, mask
 from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
@@ -25,21 +29,24 @@ def reuse_is_possible(capture: Capture, evidence: Evidence) -> Outcome:
     Such numbers lift a reuse floor that the run does not meet. They are held against the rows of the trace and
     against the usage that clients recorded. The KV metrics leave these requests out and say so.
     """
-    rows = capture.scalars.select(list(_COLUMNS)).to_pylist()
-    told = [row for row in rows if row["cached_tokens"] is not None or row["kv_hit_rate"] is not None]
+    rows = capture.scalars.select(list(_COLUMNS))
+    told = rows.filter(pc.or_(pc.is_valid(rows["cached_tokens"]), pc.is_valid(rows["kv_hit_rate"])))
     wrong = list(_in_rows(told))
-    usage = [one for one in capture.derive(ledger).requests if one.get("cached_tokens") is not None]
-    for account in usage:
+    requests = capture.derive(ledger).requests
+    usage = requests.some(known(requests.column("cached_tokens")))
+    for account in usage.some(usage.reals("cached_tokens") > usage.reals("prompt_tokens")):
         said = _too_many(account.get("cached_tokens"), account.get("prompt_tokens"), "prompt_tokens")
-        if said:
-            wrong.append(_finding(f"usage of {account.name}: {said}", account.source, account.line, account.name))
-    total = len(told) + len(usage)
+        wrong.append(_finding(f"usage of {account.name}: {said}", account.source, account.line, account.name))
+    total = told.num_rows + len(usage)
     why = None if total else "neither rows nor recorded usage say how many tokens were cached"
     return Outcome(observed=total - len(wrong), of=total, noun=_NOUN, findings=wrong, inconclusive=why)
 
 
-def _in_rows(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    for row in rows:
+def _in_rows(rows: pa.Table) -> Iterator[Finding]:
+    too_many = pc.greater(rows["cached_tokens"], rows["input_tokens"])
+    within = pc.and_(pc.greater_equal(rows["kv_hit_rate"], 0), pc.less_equal(rows["kv_hit_rate"], 1))
+    wrong = mask(too_many) | mask(pc.invert(within))
+    for row in rows.filter(pa.array(wrong)).to_pylist():
         said = [_too_many(row["cached_tokens"], row["input_tokens"], "input_tokens")]
         rate = row["kv_hit_rate"]
         if rate is not None and not 0 <= rate <= 1:

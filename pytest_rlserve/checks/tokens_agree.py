@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.columns import known, mask, reals, totals
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Mask, Numbers, Reals
     from pytest_rlserve.joins import Joined
-    from pytest_rlserve.ledger import Account
+    from pytest_rlserve.ledger import Account, Accounts
 
 _NAME = "tokens_agree"
 _PAIRS = (("prompt_tokens", "input_tokens", "prompt"), ("output_tokens", "output_tokens", "output"))
@@ -32,21 +35,14 @@ def tokens_agree(capture: Capture, evidence: Evidence) -> Outcome:
     tokens than were served for it. Dynamo's count after a migration between workers has been wrong before; a token
     rate takes the server's count, and this check says when that is not the framework's.
     """
-    joined = capture.derive(join)
-    accounts = capture.derive(ledger)
-    rows = capture.scalars.select(["input_tokens", "output_tokens", "source", "line"]).to_pylist()
-    compared = asked = 0
-    wrong: list[Finding] = []
-    for account in accounts.requests or accounts.attempts:
-        served = [rows[number] for number in joined.rows_of(account)]
-        if account.outcome != "completed" or not served or _incomplete(account, len(served)):
-            continue
-        asked += 1
-        known = [pair for pair in _PAIRS if account.get(pair[0]) is not None and _sum(served, pair[1]) is not None]
-        compared += bool(known)
-        wrong += _mismatch(account, served, known)
+    joined, accounts = capture.derive(join), capture.derive(ledger)
+    own = accounts.requests or accounts.attempts
+    rows = joined.counts[own.numbers]
+    own = own.some(own.are("completed") & (rows > 0) & _complete(own, rows))
+    asked = len(own)
+    compared, wrong = _compared(capture, own)
     silent = asked - compared
-    trained, more = _trained(joined, accounts.attempts, rows)
+    trained, more = _trained(capture, joined)
     compared, wrong = compared + trained, [*wrong, *more]
     findings = wrong[:_NAMED]
     if len(wrong) > _NAMED:
@@ -67,61 +63,86 @@ def tokens_agree(capture: Capture, evidence: Evidence) -> Outcome:
     return Outcome(observed=compared - len(wrong), of=compared, noun=noun, findings=findings, inconclusive=why)
 
 
-def _incomplete(account: Account, rows: int) -> bool:
-    """Tell whether the sums of an attempt lack rows, which is the joins' affair and not a wrong count."""
-    return account.level == "attempt" and (account.get("turns") or rows) != rows
+def _complete(accounts: Accounts, rows: Numbers) -> Mask:
+    """Mark the accounts that lack no row, as far as that is known: a lack is the joins' affair, no wrong count."""
+    turns = accounts.reals("turns")
+    lacking: Mask = (turns > 0) & (turns != rows) & mask(pc.equal(accounts.column("level"), "attempt"))
+    return ~lacking
 
 
-def _sum(rows: list[dict[str, Any]], column: str) -> int | None:
-    values = [row[column] for row in rows]
-    return None if None in values else sum(values)
+def _compared(capture: Capture, accounts: Accounts) -> tuple[int, list[Finding]]:
+    """Return of how many accounts both sides tell a count, and those where the counts differ, with both numbers.
+
+    Of a request that was served twice, either row may be its own.
+    """
+    joined = capture.derive(join)
+    owners, begins = joined.owner[joined.arrived], joined.edges[:-1]
+    told, texts = np.zeros(len(accounts), dtype=np.bool_), dict[int, list[str]]()
+    is_request = mask(pc.equal(accounts.column("level"), "request"))
+    for own, column, word in _PAIRS if len(accounts) else ():
+        said = np.full(len(joined.ledger.all), np.nan)
+        said[accounts.numbers] = accounts.reals(own)
+        values = reals(capture.scalars[column])[joined.arrived]
+        sums, same = np.full(len(said), np.nan), np.zeros(len(said), dtype=np.bool_)
+        sums[joined.served] = np.add.reduceat(values, begins)
+        same[joined.served] = np.logical_or.reduceat(values == said[owners], begins)
+        mine, counted, either = said[accounts.numbers], sums[accounts.numbers], same[accounts.numbers] & is_request
+        both = ~np.isnan(mine) & ~np.isnan(counted)
+        told |= both
+        for place in np.flatnonzero(both & (mine != counted) & ~either).tolist():
+            several = "s" * (len(joined.rows_of(accounts[place])) > 1)
+            text = f"{int(mine[place]):,} {word} tokens by the framework, {int(counted[place]):,} by its row{several}"
+            texts.setdefault(place, []).append(text)
+    findings = []
+    for place, parts in sorted(texts.items()):
+        account = accounts[place]
+        findings.append(_finding(capture, f"{account.name}: {'; '.join(parts)}", joined.rows_of(account)[0], account))
+    return int(told.sum()), findings
 
 
-def _mismatch(account: Account, served: list[dict[str, Any]], known: list[tuple[str, str, str]]) -> list[Finding]:
-    """Name both numbers where counts differ; of a request that was served twice, either row may be its own."""
-    parts = []
-    for own, column, word in known:
-        said, counted = account.get(own), _sum(served, column)
-        either = account.level == "request" and said in [row[column] for row in served]
-        if said != counted and not either:
-            parts.append(f"{said:,} {word} tokens by the framework, {counted:,} by its row{'s' * (len(served) > 1)}")
-    return [_finding(f"{account.name}: {'; '.join(parts)}", served[0], account)] if parts else []
-
-
-def _trained(joined: Joined, attempts: tuple[Account, ...], rows: list[dict[str, Any]]) -> tuple[int, list[Finding]]:
+def _trained(capture: Capture, joined: Joined) -> tuple[int, list[Finding]]:
     """Compare what accepted attempts were trained on with what was served for them, where every turn has a row."""
-    of_attempt: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
-    for number, owner in joined.owners.items():
-        of_attempt.setdefault(owner.attempt, []).append(rows[number])
-    lacking = {one.attempt for some in joined.without_row.values() for one in some if one.outcome == "completed"}
-    compared, findings = 0, list[Finding]()
-    for account, trained in _claims(attempts, own=joined.level == "request"):
-        served = of_attempt.get(account.attempt, [])
-        counted = _sum(served, "output_tokens") if served else None
-        if counted is None or account.attempt in lacking or _incomplete(account, len(served)):
-            continue
-        compared += 1
-        if trained > counted:
-            text = f"{account.name}: accepted with {trained:,} output tokens, {counted:,} were served for it"
-            findings.append(_finding(text, served[0], account))
-    return compared, findings
+    attempts, every = joined.ledger.attempts, joined.ledger.all
+    if not attempts:
+        return 0, []
+    owners = every.attempts[joined.owner[joined.order]]
+    tokens, size = reals(capture.scalars["output_tokens"])[joined.order], int(every.attempts.max()) + 1
+    served = np.bincount(owners, minlength=size)[attempts.attempts]
+    counted = totals(owners, tokens, size)[attempts.attempts]
+    without = (one for some in joined.without_row.values() for one in some if one.outcome == "completed")
+    lacking = np.isin(attempts.attempts, every.attempts[[one.number for one in without]])
+    claimed = _claims(attempts, own=joined.level == "request")
+    judged = attempts.are("accepted") & (served > 0) & ~lacking & _complete(attempts, served)
+    judged &= ~np.isnan(claimed) & ~np.isnan(counted)
+    first = dict(zip(reversed(owners.tolist()), reversed(joined.order.tolist()), strict=True))
+    findings = []
+    for place in np.flatnonzero(judged & (claimed > counted)).tolist():
+        account, row = attempts[place], first[int(attempts.attempts[place])]
+        text = (
+            f"{account.name}: accepted with {int(claimed[place]):,} output tokens, "
+            f"{int(counted[place]):,} were served for it"
+        )
+        findings.append(_finding(capture, text, row, account))
+    return int(judged.sum()), findings
 
 
-def _claims(attempts: tuple[Account, ...], *, own: bool) -> Iterator[tuple[Account, int]]:
-    """Yield accepted attempts with the tokens they were trained on, else, of their `own` record, those they made."""
-    for account in attempts:
-        shares = dict(account.get("tokens_by_version") or ())
-        claimed = sum(shares.values()) if shares else account.get("output_tokens") if own else None
-        if account.acceptance == "accepted" and claimed is not None:
-            yield account, claimed
+def _claims(attempts: Accounts, *, own: bool) -> Reals:
+    """Return the tokens that each attempt was trained on, else, of its `own` record, those it made."""
+    claims = attempts.reals("output_tokens") if own else np.full(len(attempts), np.nan)
+    told = attempts.column("tokens_by_version")
+    for place in np.flatnonzero(known(told)).tolist():
+        if shares := dict(told[place].as_py()):
+            claims[place] = sum(shares.values())
+    return claims
 
 
-def _finding(message: str, row: dict[str, Any], account: Account) -> Finding:
+def _finding(capture: Capture, message: str, row: int, account: Account) -> Finding:
+    place = capture.scalars.select(["source", "line"]).slice(row, 1).to_pylist()[0]
     return Finding(
         message=message,
         severity="failure",
         check=_NAME,
-        path=row["source"],
-        line=row["line"],
+        path=place["source"],
+        line=place["line"],
         ids=(account.name,),
     )

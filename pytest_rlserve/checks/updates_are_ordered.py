@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
@@ -180,9 +182,10 @@ def _lost(capture: Capture) -> Iterator[Finding]:
     """Name the workers that were lost, with the requests that failed on them: their rows look canceled."""
     served = capture.derive(served_by)
     for worker, event in capture.derive(fleet).lost.items():
-        owners = capture.derive(join).owners
-        rows = served[worker].rows.tolist() if worker in served else []
-        failed = [n for n in rows if n in owners and owners[n].outcome == "failed"]
+        joined = capture.derive(join)
+        failed_on = np.append(joined.ledger.all.are("failed"), False)  # the last is nobody
+        rows = served[worker].rows if worker in served else np.zeros(0, dtype=np.int64)
+        failed = rows[failed_on[joined.owner[rows]]].tolist()
         ids = tuple(capture.scalars["request_id"].take(failed).to_pylist()) if failed else ()
         said = f"worker {worker} was lost; {units.many(len(failed), 'request')} that it had taken failed"
         yield _finding(said, [event], "warning", ids=ids, count=max(len(failed), 1))

@@ -13,7 +13,7 @@ from pytest_rlserve.ledger import ledger
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.fleet import Fleet
-    from pytest_rlserve.ledger import Account
+    from pytest_rlserve.ledger import Account, Accounts
 
 _NAME = "versions_advance"
 _OF_A_WORKER = "version"
@@ -35,14 +35,14 @@ def versions_advance(capture: Capture, evidence: Evidence) -> Outcome:
     events = [row for row in capture.control_events.select(columns).to_pylist() if row["t"] is not None]
     events.sort(key=lambda row: float(row["t"]))
     seen, findings = _falls(events, capture.derive(fleet))
-    accepted = [a for a in capture.derive(ledger).attempts if a.acceptance == "accepted"]
-    lags = {id(account): lag for account in accepted if (lag := _lag(capture, account)) is not None}
-    negative = [account for account in accepted if lags.get(id(account), 0) < 0]
-    findings += [_negative(account, lags[id(account)]) for account in negative[:_NAMED]]
-    if more := negative[_NAMED:]:
+    accepted = capture.derive(ledger).attempts.that("accepted")
+    lags = _lags(capture, accepted)
+    negative = [(account, lag) for account, lag in zip(accepted, lags, strict=True) if lag is not None and lag < 0]
+    findings += [_negative(*one) for one in negative[:_NAMED]]
+    if more := [account for account, _ in negative[_NAMED:]]:
         text = f"{len(more):,} more accepted attempts have a negative lag"
         findings.append(_finding(text, "failure", more[0].source, more[0].line, *(a.attempt_id for a in more)))
-    looked = seen + len(lags)
+    looked = seen + len(lags) - lags.count(None)
     noun = "policy versions and lags of accepted attempts"
     if not looked:
         why = "no control record or attempt gives policy versions that are numbers"
@@ -86,9 +86,13 @@ def _who(row: dict[str, Any], known: Fleet) -> str:
     return known.origin(row["worker_id"]) if row["event"] == _OF_A_WORKER and row["worker_id"] else _where(row)
 
 
-def _lag(capture: Capture, account: Account) -> float | None:
+def _lags(capture: Capture, accepted: Accounts) -> list[float | None]:
     known = capture.derive(versions)
-    generating, trained = account.get("policy") or known.loaded_for(account), known.trained_on(account)
+    columns = accepted.values("policy"), known.loaded_for(accepted), known.trained_on(accepted)
+    return [_lag(policy or loaded, trained) for policy, loaded, trained in zip(*columns, strict=True)]
+
+
+def _lag(generating: str | None, trained: str | None) -> float | None:
     if generating is None or trained is None:
         return None
     first, last = number(generating), number(trained)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.checks.told_elsewhere import told_elsewhere
+from pytest_rlserve.columns import reals
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
-from pytest_rlserve.ledger import ledger
 from pytest_rlserve.missed import missed, served_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Numbers
     from pytest_rlserve.missed import Missed, Served
 
 _NAME = "workers_are_current"
 _NOUN = "requests of workers whose version is known"
-_KINDS = ("start", "end", "worst", "token_mean")
 
 
 @check(question=3, kinds=("rollout",))
@@ -77,24 +82,44 @@ def _behind(capture: Capture, one: Missed) -> Finding:
 
 def _accepted(capture: Capture, one: Missed) -> Mapping[str, int]:
     """Count the accepted attempts that these requests went into, and those that they make older, by kind of lag."""
-    rows = capture.scalars.select(["received_at", "output_tokens"]).to_pylist()
-    served: dict[tuple[str | None, str], list[int]] = {}
-    for number, owner in capture.derive(join).owners.items():
-        served.setdefault(owner.attempt, []).append(number)
-    attempts = [owner for owner in capture.derive(ledger).attempts if owner.acceptance == "accepted"]
-    counts = dict.fromkeys(("any", *_KINDS), 0)
-    late = set(one.rows)
-    for account in attempts:
-        numbers = sorted(served.get(account.attempt, ()), key=lambda number: rows[number]["received_at"] or 0.0)
-        old = [number in late for number in numbers]
-        if not any(old):
-            continue
-        counts["any"] += 1
-        counts["start"] += old[0]
-        counts["end"] += old[-1]
-        counts["worst"] += 1
-        counts["token_mean"] += any(rows[n]["output_tokens"] for n in numbers if n in late)
-    return counts if attempts else {}
+    joined, ends = capture.derive(join), capture.derive(_ends)
+    if not ends.accepted.any():
+        return {}
+    late = np.array(one.rows, dtype=np.int64)
+    late = late[joined.owner[late] >= 0]
+    attempts = joined.ledger.all.attempts[joined.owner[late]]
+    some = int(ends.accepted[np.unique(attempts)].sum())
+    told = reals(capture.scalars["output_tokens"].take(pa.array(late))) > 0
+    return {
+        "any": some,
+        "start": int(ends.accepted[attempts[ends.first[attempts] == late]].sum()),
+        "end": int(ends.accepted[attempts[ends.last[attempts] == late]].sum()),
+        "worst": some,
+        "token_mean": int(ends.accepted[np.unique(attempts[told])].sum()),
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """Of each attempt, by its number: how often it was accepted, and its first and last row."""
+
+    accepted: Numbers
+    first: Numbers
+    last: Numbers
+
+
+def _ends(capture: Capture) -> _Ends:
+    joined = capture.derive(join)
+    attempts = joined.ledger.all.attempts
+    size = int(attempts.max(initial=-1)) + 1
+    rows = np.array(joined.order, dtype=np.int64)
+    rows = rows[np.argsort(reals(pc.fill_null(capture.scalars["received_at"], 0.0))[rows], kind="stable")]
+    owners = attempts[joined.owner[rows]]
+    first, last = np.full(size, -1), np.full(size, -1)
+    last[owners] = rows  # of several rows of one attempt the last one stays
+    first[owners[::-1]] = rows[::-1]
+    accepted = joined.ledger.attempts.that("accepted").attempts
+    return _Ends(np.bincount(accepted, minlength=size), first, last)
 
 
 def _unknown(capture: Capture, worker: str, served: Served) -> Finding:

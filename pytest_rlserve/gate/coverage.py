@@ -19,17 +19,17 @@ def coverage(capture: Capture) -> list[Coverage]:
     """Return one line a question; what there is nothing of is 0 of 0."""
     accounts, joined, known = capture.derive(ledger), capture.derive(join), capture.derive(versions)
     attempts, rows = accounts.attempts, capture.scalars
-    completed = [account for account in attempts if account.outcome == "completed"]
-    decided = sum(account.acceptance is not None for account in completed)
-    accepted = [account for account in attempts if account.acceptance == "accepted"]
-    answered = [account for account in accounts.requests or attempts if account.outcome == "completed"]
-    generated = sum((a.get("policy") or known.loaded_for(a)) is not None for a in accepted)
-    used = sum(account.get("cached_tokens") is not None for account in answered)
+    completed = attempts.that("completed")
+    accepted = attempts.that("accepted")
+    answered = (accounts.requests or attempts).that("completed")
+    policies = zip(accepted.values("policy"), known.loaded_for(accepted), strict=True)
+    generated = sum((policy or loaded) is not None for policy, loaded in policies)
+    used = len(answered) - answered.column("cached_tokens").null_count
     served, fleet_of = capture.derive(served_by), capture.derive(fleet)
     weighed = sum(bool(fleet_of.versions(worker)) for worker in served)
     lines = [
-        ("how did attempts end", "recorded attempts", sum(a.outcome is not None for a in attempts), len(attempts)),
-        ("what did the trainer decide", "completed attempts", decided, len(completed)),
+        ("how did attempts end", "recorded attempts", int((~attempts.are("open")).sum()), len(attempts)),
+        ("what did the trainer decide", "completed attempts", int(completed.decided.sum()), len(completed)),
         ("which policy version generated", "accepted attempts", generated, len(accepted)),
         ("which attempt was served", "rows", joined.joined, rows.num_rows),
         ("was every completed request traced", "traceable requests", joined.traceable_served, joined.traceable),

@@ -8,44 +8,51 @@ served of what should have been served with a trace.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from pytest_rlserve.joins.residuals import traceless
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pytest_rlserve.columns import codes, given, known, sorted_rows, whole
+from pytest_rlserve.joins.residuals import reasons
 from pytest_rlserve.ledger import Account, ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Numbers
+    from pytest_rlserve.ledger import Accounts, Ledger
 
 _RESPONSE_PREFIXES = ("chatcmpl-", "cmpl-")
-_KEYS = (
-    "request_id",
-    "x_request_id",
-    "session_id",
-    "received_at",
-    "ended_at",
-    "input_length",
-    "source",
-    "line",
-)
+_NOBODY = -1
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Joined:
-    """The outcome of joining a capture's rows with its accounts."""
+    """The outcome of joining a capture's rows with its accounts, which go by their numbers in the ledger."""
 
+    ledger: Ledger
     level: str
     """`request` if the framework recorded single requests, else `attempt`."""
-    rows: int
-    owners: dict[int, Account] = field(default_factory=dict)
-    """Row number of the requests table → the account it serves."""
-    served: dict[int, list[int]] = field(default_factory=dict)
-    """id() of an account → its row numbers, in order of arrival."""
+    owner: Numbers
+    """Of each row of the requests table the account it serves; −1 where it has none."""
+    order: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The rows that have an owner, those with the strongest key first."""
+    served: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The accounts that have a row, by the arrival of the first."""
+    edges: Numbers = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    """Where the rows of each of these begin among `arrived`, and the end."""
+    arrived: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The rows that have an owner, account by account, and those of one account by arrival."""
     ambiguous: list[int] = field(default_factory=list)
     """Rows that several attempts could own; none gets them by guess."""
     contested: set[int] = field(default_factory=set)
-    """id() of the accounts that could own one of those."""
+    """Accounts that could own one of those."""
     strays: dict[str, list[int]] = field(default_factory=dict)
     """Name of a reason → the rows that have no owner for it."""
     without_row: dict[str, list[Account]] = field(default_factory=dict)
@@ -57,129 +64,185 @@ class Joined:
     """False if rows and accounts share no kind of key at all."""
 
     @property
+    def rows(self) -> int:
+        """Return how many rows there are."""
+        return len(self.owner)
+
+    @property
     def joined(self) -> int:
         """Return how many rows have an owner."""
-        return len(self.owners)
+        return len(self.order)
+
+    @cached_property
+    def owners(self) -> Mapping[int, Account]:
+        """Return row number → the account it serves, for those who look at one after another."""
+        accounts, numbers = self.ledger.all, self.owner[self.order].tolist()
+        return {row: accounts[number] for row, number in zip(self.order.tolist(), numbers, strict=True)}
+
+    @cached_property
+    def counts(self) -> Numbers:
+        """Return how many rows each account of the ledger has."""
+        found: Numbers = np.zeros(len(self.ledger.all), dtype=np.int64)
+        found[self.served] = np.diff(self.edges)
+        return found
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return {number: place for place, number in enumerate(self.served.tolist())}
 
     def rows_of(self, account: Account) -> list[int]:
-        """Return the row numbers that serve an account."""
-        return self.served.get(id(account), [])
+        """Return the row numbers that serve an account, in order of arrival."""
+        place = self._places.get(account.number)
+        return [] if place is None else self.arrived[self.edges[place] : self.edges[place + 1]].tolist()
 
 
 def join(capture: Capture) -> Joined:
     """Join rows with accounts; ask for it through ``capture.derive(join)``."""
-    accounts = capture.derive(ledger)
+    accounts, rows = capture.derive(ledger), capture.scalars
     level = "request" if accounts.requests else "attempt"
     own = accounts.requests or accounts.attempts
-    rows = capture.scalars.select(_KEYS).to_pylist()
-    result = Joined(level=level, rows=len(rows))
-    free = _by_response(result, own, rows)
-    free = _by_request_id(result, own, rows, free)
-    _by_session(result, accounts.attempts or own, rows, free)
-    for number in sorted(result.owners, key=lambda number: _arrival(rows[number])):
-        result.served.setdefault(id(result.owners[number]), []).append(number)
-    if rows:
-        _explain(result, own, rows)
-    result.possible = bool(result.owners) or _share_a_key(own, rows)
+    result = Joined(accounts, level, _by_response(own, whole(rows["request_id"])))
+    arrivals = _arrivals(rows)
+    order = np.flatnonzero(result.owner != _NOBODY).tolist()
+    free = arrivals[result.owner[arrivals] == _NOBODY].tolist()
+    found, free = _by_request_id(result, own, rows["x_request_id"], free)
+    order += [*found, *_by_session(result, accounts.attempts or own, rows["session_id"], free)]
+    result.order = np.array(order, dtype=np.int64)
+    _serve(result, arrivals)
+    if result.rows:
+        _name_strays(result, rows)
+        _explain(result, own)
+    result.possible = bool(result.joined) or _share_a_key(own, rows)
     return result
 
 
-def _by_response(result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]]) -> list[int]:
-    of_response: dict[str, Account] = {}
-    for account in own:
-        response = account.get("response_id")
-        if response:
-            for prefix in _RESPONSE_PREFIXES:
-                response = response.removeprefix(prefix)
-            of_response[response] = account
-    free = []
-    for number, row in enumerate(rows):
-        owner = of_response.get(row["request_id"])
-        if owner is None:
-            free.append(number)
+def _arrivals(rows: pa.Table) -> Numbers:
+    """Return the rows by time: where they stand in the files says nothing."""
+    return sorted_rows({"received": pc.fill_null(rows["received_at"], math.inf), "request": rows["request_id"]})
+
+
+def _by_response(own: Accounts, request_ids: pa.Array) -> Numbers:
+    """Return the owner of each row by response id; of several accounts with one, the last."""
+    responses = given(own.column("response_id"))
+    numbers = own.numbers[known(responses)][::-1]
+    bare = responses.drop_null()
+    for prefix in _RESPONSE_PREFIXES:
+        bare = pc.if_else(pc.starts_with(bare, prefix), pc.utf8_slice_codeunits(bare, len(prefix)), bare)
+    places = pc.index_in(request_ids, value_set=bare[::-1])
+    return np.where(known(places), numbers[pc.fill_null(places, 0)], _NOBODY) if len(numbers) else _nobody(request_ids)
+
+
+def _nobody(rows: pa.Array) -> Numbers:
+    return np.full(len(rows), _NOBODY, dtype=np.int64)
+
+
+def _by_request_id(
+    result: Joined, own: Accounts, names: pa.ChunkedArray, free: list[int]
+) -> tuple[list[int], list[int]]:
+    """Give rows to who sent their x-request-id, one each to those who sent the same; return these and what is left."""
+    found, left, met = list[int](), list[int](), set[str]()
+    if not free:
+        return found, left
+    # A request whose answer had an id of its own is another one than a row with a different id.
+    claimed = np.isin(own.numbers, result.owner)
+    if (result.owner != _NOBODY).any():
+        claimed |= known(own.column("response_id"))
+    of_request: dict[str, deque[int]] = defaultdict(deque)
+    attempts = dict(zip(own.numbers.tolist(), own.attempts.tolist(), strict=True))
+    for number, ids, gone in zip(attempts, own.values("x_request_ids"), claimed.tolist(), strict=True):
+        if result.level == "attempt" or not gone:
+            for one in ids:
+                of_request[one].append(number)
+    disputed = {name for name, some in of_request.items() if len({attempts[one] for one in some}) > 1}
+    for row, name in zip(free, names.take(pa.array(free)).to_pylist(), strict=True):
+        owners = of_request.get(name)
+        if not owners:
+            left.append(row)
+        elif name in disputed:
+            result.ambiguous.append(row)
+            met.add(name)
         else:
-            result.owners[number] = owner
-    return sorted(free, key=lambda number: _arrival(rows[number]))
+            result.owner[row] = owners[0]
+            found.append(row)
+            if result.level == "request" and len(owners) > 1:
+                owners.popleft()
+    result.contested.update(number for name in met for number in of_request[name])
+    return found, left
 
 
-def _arrival(row: dict[str, Any]) -> tuple[float, str]:
-    """Order rows by time: where they stand in the files says nothing."""
-    return math.inf if row["received_at"] is None else row["received_at"], row["request_id"]
-
-
-def _by_request_id(result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]], free: list[int]) -> list[int]:
-    taken = {id(owner) for owner in result.owners.values()}
-    of_request: dict[str, list[Account]] = defaultdict(list)
-    for account in own:
-        # A request whose answer had an id of its own is another one than a row with a different id.
-        answered = bool(taken) and account.get("response_id") is not None
-        if account.level == "attempt" or not (answered or id(account) in taken):
-            for one in account.x_request_ids:
-                of_request[one].append(account)
-    left = []
-    for number in free:
-        owners = of_request.get(rows[number]["x_request_id"] or "", [])
-        if len({owner.attempt for owner in owners}) > 1:
-            result.ambiguous.append(number)
-            result.contested.update(map(id, owners))
-        elif owners:
-            result.owners[number] = owners[0]
-            if owners[0].level == "request" and len(owners) > 1:
-                owners.pop(0)
-        else:
-            left.append(number)
-    return left
-
-
-def _by_session(result: Joined, attempts: tuple[Account, ...], rows: list[dict[str, Any]], free: list[int]) -> None:
+def _by_session(result: Joined, attempts: Accounts, names: pa.ChunkedArray, free: list[int]) -> list[int]:
+    """Give rows to the one attempt that has their session; return these."""
+    found, met = list[int](), set[str]()
+    if not free:
+        return found
     of_session: dict[str, set[int]] = defaultdict(set)
-    by_id = {id(account): account for account in attempts}
-    for account in attempts:
-        for session in (account.get("session_id"), *(account.get("session_ids") or ())):
+    sessions = zip(attempts.values("session_id"), attempts.values("session_ids"), strict=True)
+    for number, (one, several) in zip(attempts.numbers.tolist(), sessions, strict=True):
+        for session in (one, *(several or ())):
             if session:
-                of_session[session].add(id(account))
-    for number in free:
-        owners = of_session.get(rows[number]["session_id"] or "", set())
+                of_session[session].add(number)
+    for row, name in zip(free, names.take(pa.array(free)).to_pylist(), strict=True):
+        owners = of_session.get(name, ())
         if len(owners) == 1:
-            result.owners[number] = by_id[next(iter(owners))]
+            (result.owner[row],) = owners
+            found.append(row)
         elif owners:
-            result.ambiguous.append(number)
-            result.contested |= owners
+            result.ambiguous.append(row)
+            met.add(name)
+    result.contested.update(number for name in met for number in of_session[name])
+    return found
 
 
-def _explain(result: Joined, own: tuple[Account, ...], rows: list[dict[str, Any]]) -> None:
+def _serve(result: Joined, arrivals: Numbers) -> None:
+    """Put the rows of each account together."""
+    arrived = arrivals[result.owner[arrivals] != _NOBODY]
+    owners = result.owner[arrived]
+    by_account = np.argsort(codes(pa.array(owners)), kind="stable")
+    result.arrived, owners = arrived[by_account], owners[by_account]
+    begins = np.flatnonzero(np.diff(owners, prepend=_NOBODY))
+    result.served, result.edges = owners[begins], np.append(begins, len(owners))
+
+
+def _name_strays(result: Joined, rows: pa.Table) -> None:
     ambiguous = set(result.ambiguous)
-    for number, row in enumerate(rows):
-        if number not in result.owners:
-            nameless = not (row["x_request_id"] or row["session_id"])
-            why = "ambiguous key" if number in ambiguous else "no session header" if nameless else "foreign row"
-            result.strays.setdefault(why, []).append(number)
-    for account in own:
-        served = len(result.rows_of(account))
-        why = traceless(account)
-        if why == "lost row":
-            short = bool(served) and account.level == "attempt" and served < (account.get("turns") or 0)
-            result.traceable += 1
-            result.traceable_served += bool(served) and not short
-            if short:
-                result.without_row.setdefault("lost turn", []).append(account)
-            elif id(account) in result.contested:
-                why = "ambiguous key"
-            elif not _has_key(account) or ("no session header" in result.strays and not account.get("response_id")):
-                why = "no session header"
-        if not served:
-            result.without_row.setdefault(why, []).append(account)
+    alone = np.flatnonzero(result.owner == _NOBODY)
+    named = known(given(rows["x_request_id"])) | known(given(rows["session_id"]))
+    for row, told in zip(alone.tolist(), named[alone].tolist(), strict=True):
+        why = "ambiguous key" if row in ambiguous else "foreign row" if told else "no session header"
+        result.strays.setdefault(why, []).append(row)
 
 
-def _has_key(account: Account) -> bool:
+def _explain(result: Joined, own: Accounts) -> None:
+    """Name why an account has no row, or not all of its rows."""
+    why, rows = reasons(own), result.counts[own.numbers]
+    lost = why == "lost row"
+    short = lost & (rows > 0) & (rows < own.reals("turns")) if result.level == "attempt" else np.zeros_like(lost)
+    result.traceable = int(lost.sum())
+    result.traceable_served = int((lost & (rows > 0) & ~short).sum())
+    for place in np.flatnonzero((rows == 0) | short).tolist():
+        account, name = own[place], str(why[place])
+        if short[place]:
+            name = "lost turn"
+        elif name == "lost row" and account.number in result.contested:
+            name = "ambiguous key"
+        elif name == "lost row" and not _has_key(account, nameless="no session header" in result.strays):
+            name = "no session header"
+        result.without_row.setdefault(name, []).append(account)
+
+
+def _has_key(account: Account, *, nameless: bool) -> bool:
+    """Tell whether a row of this account could be known by any of its ids; one of the `nameless` rows only by one."""
     sessions = account.get("session_id") or account.get("session_ids")
-    return bool(account.x_request_ids or account.get("response_id") or sessions)
+    return bool(account.get("response_id") or (not nameless and (account.x_request_ids or sessions)))
 
 
-def _share_a_key(own: tuple[Account, ...], rows: list[dict[str, Any]]) -> bool:
-    ids = any(account.x_request_ids for account in own) and any(row["x_request_id"] for row in rows)
-    named = any(account.get("session_id") or account.get("session_ids") for account in own)
-    sessions = named and any(row["session_id"] for row in rows)
+def _share_a_key(own: Accounts, rows: pa.Table) -> bool:
+    def any_of(values: Iterable[object]) -> bool:
+        return any(map(bool, values))
+
+    ids = any_of(own.values("x_request_ids")) and any_of(rows["x_request_id"].to_pylist())
+    named = any_of(own.values("session_id")) or any_of(own.values("session_ids"))
+    sessions = named and any_of(rows["session_id"].to_pylist())
     # An answer's id without Dynamo's prefix may be the engine's own, which Dynamo does not write.
-    answers = any((account.get("response_id") or "").startswith(_RESPONSE_PREFIXES) for account in own)
+    answers = any((response or "").startswith(_RESPONSE_PREFIXES) for response in own.values("response_id"))
     return ids or sessions or answers

@@ -7,20 +7,21 @@ so bounds the offset, server's clock − client's clock: above by (received − 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow.compute as pc
 
 from pytest_rlserve import units
+from pytest_rlserve.columns import mask, reals
 from pytest_rlserve.joins import join
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.ledger import Account
+    from pytest_rlserve.columns import Mask, Reals
+    from pytest_rlserve.ledger import Accounts
 
 ROUNDING = 0.001
 """Dynamo writes whole milliseconds, rounded down."""
@@ -28,26 +29,53 @@ SLACK = 0.1
 """Seconds by which a server may note the end of a stream after its client has the last byte."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One request, or one attempt with all its requests, by both clocks; None where a clock says nothing."""
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Requests, or attempts with all their requests, that both clocks tell of: what each says of the offset."""
 
-    account: Account
-    sent: float | None
-    received: float | None
-    answered: float | None
-    """Only of what completed: who gives up may be done before the server notices."""
-    ended: float | None
+    accounts: Accounts
+    low: Reals
+    """The smallest offset that it allows, by its end; minus infinity where a clock says nothing of that."""
+    high: Reals
+    """The largest offset that it allows, by its start."""
+    instants: Reals
+    """When it was, by the client's clock if that tells."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.low)
 
     @property
-    def high(self) -> float:
-        """Return the largest offset that this pair allows."""
-        return float("inf") if self.sent is None or self.received is None else self.received - self.sent
+    def early(self) -> Mask:
+        """Mark what was received before it was sent."""
+        found: Mask = self.high + ROUNDING < 0
+        return found
 
     @property
-    def low(self) -> float:
-        """Return the smallest offset that this pair allows."""
-        return float("-inf") if self.answered is None or self.ended is None else self.ended - self.answered
+    def late(self) -> Mask:
+        """Mark what ended on the server after it was answered."""
+        found: Mask = self.low - SLACK > 0
+        return found
+
+    def some(self, places: Mask) -> Pairs:
+        """Return some of them."""
+        accounts = self.accounts.some(np.flatnonzero(places))
+        return Pairs(accounts, self.low[places], self.high[places], self.instants[places])
+
+    @cached_property
+    def offsets(self) -> list[Offset]:
+        """Return the offset over time: one if it never had to change, else one for each stretch that one explains."""
+        stretches: list[Offset] = []
+        low, high, since, n = -math.inf, math.inf, 0.0, 0
+        order = np.argsort(self.instants, kind="stable")
+        bounds = (some[order].tolist() for some in (self.low, self.high, self.instants))
+        for least, most, t in zip(*bounds, strict=True):
+            both = least if least > low else low, most if most < high else high
+            if n and both[0] - SLACK > both[1] + ROUNDING:  # one offset cannot explain these any longer
+                stretches.append(Offset(low, high, since, n))
+                n, both = 0, (least, most)
+            (low, high), since, n = both, since if n else t, n + 1
+        return [*stretches, Offset(low, high, since, n)] if n else stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +89,6 @@ class Offset:
     n: int
 
     @property
-    def consistent(self) -> bool:
-        """Tell whether one offset can explain all of these pairs."""
-        return self.low - SLACK <= self.high + ROUNDING
-
-    @property
     def skew(self) -> float:
         """Return the offset nearest to zero that the pairs allow; 0 if they allow equal clocks."""
         if self.high + ROUNDING < 0:
@@ -73,43 +96,33 @@ class Offset:
         return self.low if self.low - SLACK > 0 else 0.0
 
 
-def pairs(capture: Capture) -> dict[str, list[Pair]]:
+def pairs(capture: Capture) -> dict[str, Pairs]:
     """Return what both sides tell of the same request, by the file in which the client's side is told."""
     joined = capture.derive(join)
-    rows = capture.scalars.select(["received_at", "ended_at"]).to_pylist()
-    accounts = {id(owner): owner for owner in joined.owners.values()}
-    found: dict[str, list[Pair]] = defaultdict(list)
-    for key, numbers in joined.served.items():
-        account = accounts[key]
-        received = [t for number in numbers if (t := rows[number]["received_at"]) is not None]
-        ends = [t for number in numbers if (t := rows[number]["ended_at"]) is not None]
-        answered = account.ended_at if account.outcome == "completed" else None
-        # Of a request that was sent twice, either may have answered; the last turn of an attempt has.
-        ended = (min(ends) if account.level == "request" else ends[-1]) if ends else None
-        pair = Pair(account, account.dispatched_at, min(received, default=None), answered, ended)
-        if pair.high < float("inf") or pair.low > float("-inf"):
-            found[account.source].append(pair)
-    return dict(found)
-
-
-def offsets(some: Iterable[Pair]) -> list[Offset]:
-    """Return the offset over time: one if it never had to change, else one for each stretch that one can explain."""
-    stretches: list[Offset] = []
-    for pair in sorted(some, key=_instant):
-        alone = Offset(pair.low, pair.high, _instant(pair), 1)
-        last = stretches[-1] if stretches else None
-        if last is not None:
-            both = Offset(max(last.low, alone.low), min(last.high, alone.high), last.since, last.n + 1)
-            if both.consistent:
-                stretches[-1] = both
-                continue
-        stretches.append(alone)
-    return stretches
-
-
-def _instant(pair: Pair) -> float:
-    known = (t for t in (pair.sent, pair.answered, pair.received, pair.ended) if t is not None)
-    return next(known, 0.0)
+    if not joined.joined:
+        return {}
+    accounts, begins = joined.ledger.all.some(joined.served), joined.edges[:-1]
+    starts, ends = (reals(capture.scalars[name])[joined.arrived] for name in ("received_at", "ended_at"))
+    received, first_end = np.fmin.reduceat(starts, begins), np.fmin.reduceat(ends, begins)
+    last_told = np.maximum.reduceat(np.where(np.isnan(ends), -1, np.arange(len(ends))), begins)
+    last_end = np.where(last_told < 0, np.nan, ends[last_told])
+    # Of a request that was sent twice, either may have answered; the last turn of an attempt has.
+    ended = np.where(mask(pc.equal(accounts.column("level"), "request")), first_end, last_end)
+    # Who gives up may be done before the server notices, so only what completed was answered.
+    answered = np.where(accounts.are("completed"), accounts.reals("ended_at"), np.nan)
+    sent = accounts.reals("dispatched_at")
+    instants = np.zeros(len(accounts))
+    for told in (ended, received, answered, sent):
+        instants = np.where(np.isnan(told), instants, told)
+    found = Pairs(
+        accounts,
+        low=np.where(np.isnan(ended - answered), -math.inf, ended - answered),
+        high=np.where(np.isnan(received - sent), math.inf, received - sent),
+        instants=instants,
+    )
+    told = np.isfinite(found.low) | np.isfinite(found.high)
+    sources = np.array(accounts.values("source"))
+    return {str(source): found.some(told & (sources == source)) for source in np.unique(sources[told])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +149,7 @@ def skew(capture: Capture) -> Skew | None:
     """
     if not (capture.has("attempt_events") and capture.has("requests")):
         return None
-    found = [offset for some in capture.derive(pairs).values() for offset in offsets(some)]
+    found = [offset for some in capture.derive(pairs).values() for offset in some.offsets]
     if not any(offset.skew for offset in found):
         return None
     ends = [end for offset in found for end in (offset.low, offset.high) if math.isfinite(end)]

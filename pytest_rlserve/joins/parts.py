@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
 
 from pytest_rlserve.joins import join
 from pytest_rlserve.joins.repeats import duplicates, served_again
-from pytest_rlserve.ledger import Account, ledger
+from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_rlserve.capture import Capture
 
 Part = Literal["step", "group", "run"]
 PARTS: tuple[Part, ...] = get_args(Part)
+_COLUMNS = {"step": "sent_for", "group": "group_id", "run": "run"}
 Key = tuple[int, int, str] | None
 """One part, numbers sorted before names; None is the whole capture, or what names no part."""
 
@@ -24,52 +27,52 @@ class Parts:
 
     def __init__(self, capture: Capture, by: Part | None) -> None:
         """Cut `capture`; an attempt's requests go where it goes, if they do not say otherwise."""
-        self._capture, self._by = capture, by
-        accounts = capture.derive(ledger)
-        self._known = {a.attempt: a for a in (*accounts.requests, *accounts.attempts)}
-
-    def of(self, account: Account) -> Key:
-        """Return the part of an account: the step that it was dispatched for, its group, its run."""
-        own = self._value(account)
-        return _key(self._value(self._known[account.attempt]) if own is None else own)
+        self._capture, self._ledger, self._by = capture, capture.derive(ledger), by
+        every = self._ledger.all
+        own = every.values(_COLUMNS[by]) if by else [None] * len(every)
+        known: dict[int, int] = {}
+        for accounts in (self._ledger.requests, self._ledger.attempts):
+            known.update(zip(accounts.attempts.tolist(), accounts.numbers.tolist(), strict=True))
+        attempts = zip(own, every.attempts.tolist(), strict=True)
+        self.of = [_key(own[known[attempt]] if value is None else value) for value, attempt in attempts]
+        """The part of each account, by its number: the step that it was dispatched for, its group, its run."""
 
     def named(self, run: str | None, attempt_id: str) -> Key:
         """Return the part of an attempt of which perhaps nothing but a stray event is known."""
-        account = self._known.get((run, attempt_id))
-        return None if account is None else self.of(account)
+        number = self._numbers.get((run, attempt_id))
+        return None if number is None else self.of[number]
 
-    def training(self, account: Account) -> Key:
-        """Return the step that trains on an attempt; of other parts, the one that it belongs to."""
-        return _key(account.trained_in) if self._by == "step" else self.of(account)
+    @cached_property
+    def _numbers(self) -> dict[tuple[str | None, str], int]:
+        return {
+            attempt: number
+            for some in (self._ledger.requests, self._ledger.attempts)
+            for attempt, number in zip(some.names_of_attempts(), some.numbers.tolist(), strict=True)
+        }
 
-    def rows(self) -> Iterator[tuple[Key, str | None, str]]:
-        """Yield for each row its part, the reason why it is a stray, and its request id.
+    def training(self) -> list[Key]:
+        """Return the step that trains on each attempt; of other parts, the one that it belongs to."""
+        if self._by == "step":
+            return [_key(step) for step in self._ledger.attempts.values("trained_in")]
+        return self.of[: len(self._ledger.attempts)]
 
-        The reason is None for a row that is what its account asked for.
-        """
-        joined, copies = self._capture.derive(join), self._capture.derive(duplicates)
-        again = {number for numbers in self._capture.derive(served_again).values() for number in numbers}
-        lost = {number: why for why, numbers in joined.strays.items() for number in numbers}
-        taken = set[int]()
-        for number, name in enumerate(self._capture.scalars["request_id"].to_pylist()):
-            owner = joined.owners.get(number)
-            why = copies.get(number) or lost.get(number) or ("served again" if number in again else None)
-            if owner is not None and why is None and joined.level == "request":
-                if owner.level == "attempt" or id(owner) in taken:
-                    why = "unrecorded request"
-                taken.add(id(owner))
-            yield None if owner is None else self.of(owner), why, name
+    def rows(self) -> list[Key]:
+        """Return the part of each row: its owner's."""
+        parts = [*self.of, None]  # the last is that of nobody
+        return [parts[number] for number in self._capture.derive(join).owner.tolist()]
 
-    def _value(self, account: Account) -> int | str | None:
-        match self._by:
-            case "step":
-                return account.sent_for
-            case "group":
-                group: str | None = account.get("group_id")
-                return group
-            case "run":
-                return account.run
-        return None
+    def strays(self) -> dict[int, str]:
+        """Return the rows that are not what an account asked for, in order, and why."""
+        joined = self._capture.derive(join)
+        found = {row: why for why, rows in joined.strays.items() for row in rows}
+        found = dict.fromkeys(chain.from_iterable(self._capture.derive(served_again).values()), "served again") | found
+        found |= self._capture.derive(duplicates)
+        if joined.level == "request":
+            others = np.setdiff1d(joined.order, np.array(list(found), dtype=np.int64))
+            owners, first = np.unique(joined.owner[others], return_index=True)
+            asked = others[first[owners >= len(self._ledger.attempts)]]  # the first row of each request
+            found |= dict.fromkeys(np.setdiff1d(others, asked).tolist(), "unrecorded request")
+        return dict(sorted(found.items()))
 
 
 def _key(value: int | str | None) -> Key:

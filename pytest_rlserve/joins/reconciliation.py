@@ -10,21 +10,26 @@ add up to the whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, get_args
 
+import numpy as np
+import pyarrow as pa
+
 from pytest_rlserve.joins import join
 from pytest_rlserve.joins.parts import PARTS, Key, Part, Parts, rank
-from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Account, Counts, Level, ledger
+from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Counts, Level, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.ledger import Accounts
 
 __all__ = ["PARTS", "Part", "Reconciled", "reconcile"]
 _T = TypeVar("_T")
-_Named = dict[Key, dict[str | None, list[str]]]
+_Named = dict[Key, dict[str, list[str]]]
 """Part → reason → ids."""
 
 
@@ -75,39 +80,49 @@ def reconcile(capture: Capture, by: Part | None = None) -> list[Reconciled]:
     for level in get_args(Level):
         own = accounts.of(level)
         served = bool(own) and joined.level == level and bool(joined.rows)
-        members = _grouped((parts.of(account), account) for account in own)
-        trained = _grouped((parts.training(a), a) for a in own if a.acceptance == "accepted") if told else {}
+        members = _grouped((parts.of[number], place) for place, number in enumerate(own.numbers.tolist()))
+        accepted = np.flatnonzero(accounts.attempts.are("accepted")).tolist() if told and level == "attempt" else []
+        training = parts.training()
+        trained = Counter(training[place] for place in accepted)
         wrong = _grouped((parts.named(*key[1:3]), key[2]) for key in accounts.contradictions if key[0] == level)
-        rows = _named(parts.rows() if served else ())
-        outside = _named(_outside(own, {a.attempt for a in accounts.attempts}, parts))
+        of_row = parts.rows() if served else []
+        rows = Counter(of_row)
+        strays = _strays(capture, parts.strays(), of_row) if served else {}
+        outside = _named(_outside(own, accounts.attempts, parts))
         reasons = joined.without_row.items() if served else ()
-        residuals = _named((parts.of(account), why, account.name) for why, some in reasons for account in some)
+        residuals = _named((parts.of[account.number], why, account.name) for why, some in reasons for account in some)
         for key in sorted({*members, *trained, *wrong, *rows}, key=rank):
-            some, mine = members.get(key, []), rows.get(key, {})
+            some = own.some(np.array(members.get(key, ()), dtype=np.int64))
             found.append(
                 Reconciled(
                     level=level,
                     part=None if key is None else key[2],
                     counts=accounts.count(some, level),
-                    trained=len(trained.get(key, ())) if told and level == "attempt" else None,
+                    trained=trained[key] if told and level == "attempt" else None,
                     outside=_told(outside.get(key, {})),
-                    rows=sum(map(len, mine.values())) if served else None,
-                    served=sum(id(account) in joined.served for account in some) if served else None,
+                    rows=rows[key] if served else None,
+                    served=int(np.count_nonzero(joined.counts[some.numbers])) if served else None,
                     residuals=_told(residuals.get(key, {})),
-                    strays=_told({why: sorted(ids) for why, ids in mine.items()}),
+                    strays=_told({why: sorted(ids) for why, ids in strays.get(key, {}).items()}),
                     unexplained=tuple(wrong.get(key, ())),
                 )
             )
     return found
 
 
-def _outside(
-    own: Iterable[Account], attempts: set[tuple[str | None, str]], parts: Parts
-) -> Iterator[tuple[Key, str, str]]:
+def _strays(capture: Capture, reasons: dict[int, str], parts: list[Key]) -> _Named:
+    """Name the rows that are no account's one row for it."""
+    names = capture.scalars["request_id"].take(pa.array(reasons, pa.int64())).to_pylist()
+    return _named((parts[row], why, name) for (row, why), name in zip(reasons.items(), names, strict=True))
+
+
+def _outside(own: Accounts, attempts: Accounts, parts: Parts) -> Iterator[tuple[Key, str, str]]:
     """Name the requests of no attempt, where attempts are recorded at all."""
-    for account in own:
-        if attempts and account.level == "request" and account.attempt not in attempts:
-            yield parts.of(account), "priming or probe" if account.get("purpose") else "of no attempt", account.name
+    if attempts:
+        for place in np.flatnonzero(~np.isin(own.attempts, attempts.attempts)).tolist():
+            account = own[place]
+            why = "priming or probe" if account.get("purpose") else "of no attempt"
+            yield parts.of[account.number], why, account.name
 
 
 def _grouped(pairs: Iterable[tuple[Key, _T]]) -> dict[Key, list[_T]]:
@@ -117,13 +132,13 @@ def _grouped(pairs: Iterable[tuple[Key, _T]]) -> dict[Key, list[_T]]:
     return grouped
 
 
-def _named(triples: Iterable[tuple[Key, str | None, str]]) -> _Named:
+def _named(triples: Iterable[tuple[Key, str, str]]) -> _Named:
     named: _Named = {}
     for key, why, name in triples:
         named.setdefault(key, {}).setdefault(why, []).append(name)
     return named
 
 
-def _told(reasons: Mapping[str | None, list[str]]) -> dict[str, tuple[str, ...]]:
-    """Keep the reasons that have a name."""
-    return {why: tuple(ids) for why, ids in sorted(reasons.items(), key=str) if why}
+def _told(reasons: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    """Return reasons in order, with their ids."""
+    return {why: tuple(ids) for why, ids in sorted(reasons.items())}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve.chains import lists_of
+from pytest_rlserve.columns import given, known
 from pytest_rlserve.joins import join
 
 if TYPE_CHECKING:
@@ -37,34 +40,36 @@ def duplicates(capture: Capture) -> dict[int, str]:
 
 
 def served_again(capture: Capture) -> dict[int, list[int]]:
-    """Return id() of each account that was served more often than it asked for → the numbers of the rows too many.
+    """Return the number of each account that was served more often than it asked for → the rows too many.
 
     That is the same prompt again, a request while the one before it still ran, or more answers than it says it took
     turns. A request that broke off is no turn, and one that follows it under another id was sent by the framework.
     Ask through ``capture.derive(served_again)``.
     """
     joined, copies = capture.derive(join), capture.derive(duplicates)
-    accounts = {id(owner): owner for owner in joined.owners.values()}
-    rows = capture.scalars.select(_LOOKED_AT).to_pylist()
-    told = any(row["finish_reason"] for row in rows)  # without any, nothing tells an answer from a broken stream
+    several = np.flatnonzero(np.diff(joined.edges) > 1)
+    spans = [joined.arrived[joined.edges[place] : joined.edges[place + 1]].tolist() for place in several.tolist()]
+    looked_at = [row for rows in spans for row in rows]
+    found = capture.scalars.select(_LOOKED_AT).take(pa.array(looked_at, pa.int64())).to_pylist()
+    rows = dict(zip(looked_at, found, strict=True))
+    # Without any finish reason, nothing tells an answer from a broken stream.
+    told = bool(known(given(capture.scalars["finish_reason"])).any())
+    accounts = joined.ledger.all.some(joined.served[several])
     extra: dict[int, list[int]] = {}
-    for key, all_numbers in joined.served.items():
+    for account, turns, all_numbers in zip(accounts.numbers.tolist(), accounts.values("turns"), spans, strict=True):
         numbers = [number for number in all_numbers if number not in copies]
-        if len(numbers) < 2:
-            continue
-        turns = accounts[key].get("turns")
-        if turns and len(numbers) <= turns:
+        if len(numbers) < 2 or (turns and len(numbers) <= turns):
             continue
         answered = [number for number in numbers if rows[number]["finish_reason"] or not told]
         again = set(answered[turns:] if turns else ())
         if not turns or told:
             again.update(b for a, b in pairwise(numbers) if _repeats(capture, rows, a, b, told=told))
         if again:
-            extra[key] = [number for number in numbers if number in again]
+            extra[account] = [number for number in numbers if number in again]
     return extra
 
 
-def _repeats(capture: Capture, rows: list[dict[str, Any]], one: int, other: int, *, told: bool) -> bool:
+def _repeats(capture: Capture, rows: dict[int, dict[str, Any]], one: int, other: int, *, told: bool) -> bool:
     """Tell whether a row is the one before it once more, and not what the framework sent after that had broken off."""
     ids = {rows[one]["x_request_id"], rows[other]["x_request_id"]}
     if told and not rows[one]["finish_reason"] and len(ids) == 2 and None not in ids:
@@ -78,7 +83,7 @@ def _overlap(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return (len(ids) == 1 or None in ids) and None not in times and bool(second["received_at"] < first["ended_at"])
 
 
-def _same_prompt(capture: Capture, rows: list[dict[str, Any]], one: int, other: int) -> bool:
+def _same_prompt(capture: Capture, rows: dict[int, dict[str, Any]], one: int, other: int) -> bool:
     """Tell whether two rows have the same blocks; only prompts of one length are unpacked to see."""
     if rows[one]["input_length"] != rows[other]["input_length"]:
         return False

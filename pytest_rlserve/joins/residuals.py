@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pytest_rlserve.columns import known, mask
+
 if TYPE_CHECKING:
-    from pytest_rlserve.ledger import Account
+    from numpy.typing import NDArray
+
+    from pytest_rlserve.ledger import Accounts
 
 _NATIVE = ("/generate", "/inference/v1/generate")
 
@@ -50,30 +58,20 @@ OUTSIDE = {
 """Why a request belongs to no attempt, by name."""
 
 
-def traceless(account: Account) -> str:
-    """Name the reason why an account may lack its row; "lost row" if there is none."""
-    if (account.get("n") or 1) > 1:
-        return "n>1"
-    if (account.get("endpoint") or "") in _NATIVE:
-        return "native /generate"
-    match account.outcome:
-        case None:
-            return "open at the end"
-        case "canceled":
-            return "late cancel" if _answered(account) else "early cancel"
-        case "failed":
-            return _refusal(account.get("http_status"))
-        case _:
-            return "lost row"
-
-
-def _answered(account: Account) -> bool:
-    return account.get("ttft_ms") is not None or bool(account.get("output_tokens"))
-
-
-def _refusal(status: int | None) -> str:
-    if status is None:
-        return "unreachable"
-    if status == 404:
-        return "404"
-    return "broken stream" if status < 300 else "refused"
+def reasons(accounts: Accounts) -> NDArray[np.str_]:
+    """Name the reason why each account may lack its row; "lost row" where there is none."""
+    native = mask(pc.is_in(accounts.column("endpoint"), pa.array(_NATIVE)))
+    answered = known(accounts.column("ttft_ms")) | (accounts.reals("output_tokens") > 0)
+    canceled, failed, status = accounts.are("canceled"), accounts.are("failed"), accounts.reals("http_status")
+    names = {
+        "n>1": accounts.reals("n") > 1,
+        "native /generate": native,
+        "open at the end": accounts.are("open"),
+        "late cancel": canceled & answered,
+        "early cancel": canceled,
+        "unreachable": failed & np.isnan(status),
+        "404": failed & (status == 404),
+        "broken stream": failed & (status < 300),
+        "refused": failed,
+    }
+    return np.select(list(names.values()), list(names), "lost row")

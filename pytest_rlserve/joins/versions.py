@@ -3,69 +3,103 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
+from pytest_rlserve.columns import sorted_rows
 from pytest_rlserve.joins import join
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.ledger import Account
+    from pytest_rlserve.ledger import Accounts
 
 _FLEET = ""
 """Stands for every worker, in what control records tell of none in particular."""
+_Times = list[tuple[float, str]]
+"""Instants and versions, in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Versions:
     """What the records of a capture say about policy versions, apart from the attempts' own words."""
 
     steps: dict[int, str]
     """Trainer step → the version it trains."""
-    loaded: dict[str, list[tuple[float, str]]]
-    """Worker → when it had which version loaded, in the order of the records."""
-    received: dict[tuple[str | None, str], tuple[float, str]]
-    """Attempt → when its first request was received, and by which worker."""
+    loaded: dict[str, _Times]
+    """Worker → when it had which version loaded; what is told of the whole fleet is each worker's, too."""
+    received: dict[int, tuple[float, str]]
+    """Attempt, by its number → when its first request was received, and by which worker."""
 
-    def loaded_for(self, account: Account) -> str | None:
-        """Return the version that was loaded where the attempt began; never the one it merely asked for.
+    def loaded_for(self, accounts: Accounts) -> list[str | None]:
+        """Return the version that was loaded where each attempt began; never the one it merely asked for.
 
         That is its worker's when it received the attempt's first request. Without served rows it is the version
         that all workers had when the attempt was dispatched, if they had the same.
         """
-        if account.attempt in self.received:
-            instant, worker = self.received[account.attempt]
-            return self._at(instant, worker)
-        if account.dispatched_at is None:
-            return None
-        workers = [worker for worker in self.loaded if worker != _FLEET] or [_FLEET]
-        known = {self._at(account.dispatched_at, worker) for worker in workers}
-        return known.pop() if len(known) == 1 else None
+        found = []
+        for attempt, dispatched in zip(accounts.attempts.tolist(), accounts.values("dispatched_at"), strict=True):
+            if attempt in self.received:
+                instant, worker = self.received[attempt]
+                found.append(_at(self.loaded.get(worker, self.loaded[_FLEET]), instant))
+            else:
+                found.append(None if dispatched is None else _at(self._common, dispatched))
+        return found
 
-    def trained_on(self, account: Account) -> str | None:
-        """Return the version that trained on an accepted attempt.
+    def trained_on(self, accounts: Accounts) -> list[str | None]:
+        """Return the version that trained on each accepted attempt.
 
         That is what its acceptance says, else the version of the step it names, else the newest version that the
         workers had been given when it was accepted.
         """
-        said: str | None = account.get("trained_version")
-        if said is not None:
-            return said
-        step = account.get("step")
-        if step in self.steps:
-            return self.steps[step]
-        return None if account.decided_at is None else self._at(account.decided_at, *self.loaded)
+        names = ("trained_version", "step", "decided_at")
+        return [
+            said if said is not None
+            else self.steps[step] if step in self.steps
+            else None if decided is None
+            else _at(self._newest, decided)
+            for said, step, decided in zip(*map(accounts.values, names), strict=True)
+        ]  # fmt: skip
 
-    def _at(self, instant: float, *workers: str) -> str | None:
-        """Return what was loaded last before `instant` into any of these workers, or into the whole fleet."""
-        told = [entry for worker in {*workers, _FLEET} for entry in self.loaded.get(worker, ())]
-        return max((entry for entry in told if entry[0] <= instant), default=(0.0, None))[1]
+    @cached_property
+    def _newest(self) -> _Times:
+        return sorted(one for some in self.loaded.values() for one in some)
+
+    @cached_property
+    def _common(self) -> list[tuple[float, str | None]]:
+        """Return when all workers had which version; None from when on they differed."""
+        workers = [worker for worker in self.loaded if worker != _FLEET] or [_FLEET]
+        has: dict[str, str | None] = dict.fromkeys(workers)
+        many: dict[str | None, int] = defaultdict(int, {None: len(workers)})
+        found: list[tuple[float, str | None]] = []
+        told = sorted((*one, name) for name in workers for one in self.loaded[name])
+        for t, version, worker in told:
+            many[has[worker]] -= 1
+            if not many[has[worker]]:
+                del many[has[worker]]
+            has[worker] = version
+            many[version] += 1
+            found.append((t, version if len(many) == 1 else None))
+        return found
+
+
+def _at(told: Sequence[tuple[float, str | None]], instant: float) -> str | None:
+    """Return what was told last up to an instant."""
+    place = bisect_right(told, instant, key=lambda one: one[0])
+    return told[place - 1][1] if place else None
 
 
 def versions(capture: Capture) -> Versions:
     """Collect the versions of a capture; ask for it through ``capture.derive(versions)``."""
     steps: dict[int, str] = {}
-    loaded: dict[str, list[tuple[float, str]]] = {}
+    loaded: dict[str, _Times] = {_FLEET: []}
     columns = ["event", "t", "worker_id", "policy_version", "step", "status"]
     for event in capture.control_events.select(columns).to_pylist():
         version, done = event["policy_version"], event["status"] in (None, "ok")
@@ -75,20 +109,25 @@ def versions(capture: Capture) -> Versions:
             steps[event["step"]] = version
         elif event["event"] == "version" and event["t"] is not None and done:
             loaded.setdefault(event["worker_id"] or _FLEET, []).append((event["t"], version))
+    fleet = loaded[_FLEET]
+    loaded = {worker: sorted(some if some is fleet else [*some, *fleet]) for worker, some in loaded.items()}
     return Versions(steps, loaded, _first_workers(capture))
 
 
-def _first_workers(capture: Capture) -> dict[tuple[str | None, str], tuple[float, str]]:
-    rows = capture.scalars.select(["received_at", "decode_worker_id"]).to_pylist()
-    first: dict[tuple[str | None, str], tuple[float, str]] = {}
-    for number, owner in capture.derive(join).owners.items():
-        row = rows[number]
-        if row["received_at"] is not None and row["decode_worker_id"] is not None:
-            seen = row["received_at"], str(row["decode_worker_id"])
-            first[owner.attempt] = min(seen, first.get(owner.attempt, seen))
-    return first
+def _first_workers(capture: Capture) -> dict[int, tuple[float, str]]:
+    joined = capture.derive(join)
+    rows = capture.scalars.select(["received_at", "decode_worker_id"]).take(pa.array(joined.order, pa.int64()))
+    attempts = joined.ledger.all.attempts[joined.owner[joined.order]]
+    workers = rows["decode_worker_id"].cast(pa.string())
+    told = pa.table({"attempt": attempts, "received": rows["received_at"], "worker": workers}).drop_null()
+    told = told.take(pa.array(sorted_rows({name: told[name] for name in told.column_names})))
+    owners, first = np.unique(told["attempt"].to_numpy(), return_index=True)
+    firsts = told.take(pa.array(first, pa.int64()))
+    seen = zip(firsts["received"].to_pylist(), firsts["worker"].to_pylist(), strict=True)
+    return dict(zip(owners.tolist(), seen, strict=True))
 
 
+@lru_cache(maxsize=1024)
 def number(version: str | float) -> float | None:
     """Read a version as a number that can be subtracted; None if it is a name, such as "initial"."""
     try:

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_rlserve.ledger.account import DECISIONS, OUTCOMES, Account, Counts, Ledger, Level
-from pytest_rlserve.ledger.events import events_of
+from pytest_rlserve.ledger.account import DECISIONS, OUTCOMES, Account, Level
+from pytest_rlserve.ledger.accounts import Accounts
+from pytest_rlserve.ledger.counts import Counts, Ledger
+from pytest_rlserve.ledger.events import Events
 from pytest_rlserve.ledger.fold import Fold
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
 
-__all__ = ["DECISIONS", "OUTCOMES", "Account", "Counts", "Ledger", "Level", "ledger"]
+__all__ = ["DECISIONS", "OUTCOMES", "Account", "Accounts", "Counts", "Ledger", "Level", "ledger"]
 
 
 def ledger(capture: Capture) -> Ledger:
     """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``."""
-    fold = Fold({source.path: frozenset(source.covers) for source in capture.sources})
-    for event in events_of(capture):
-        fold.take(event)
-    return fold.close()
+    covers = {source.path: frozenset(source.covers) for source in capture.sources}
+    return Fold(Events(capture.attempt_events), covers).take_all()

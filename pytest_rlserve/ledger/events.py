@@ -4,65 +4,114 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pytest_rlserve.columns import codes, given, mask, reals, sorted_rows, whole
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pytest_rlserve.columns import Numbers
 
-    from pytest_rlserve.capture import Capture
-    from pytest_rlserve.ledger.account import Key
-
-_ORDER = {
-    event: rank
-    for rank, event in enumerate(("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected"))
-}
+KINDS = ("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected")
+"""What an event may be; of several at one instant, the earlier of these comes first."""
+KIND = {name: number for number, name in enumerate(KINDS)}
 
 
-def events_of(capture: Capture) -> list[dict[str, Any]]:
-    """Return the events of a capture's attempts and requests in order; what is told of whole groups is none."""
-    events = [event for event in capture.attempt_events.to_pylist() if event["level"] != "group"]
-    _complete_runs(events)
-    _name_requests(events)
-    _sort(events)
-    return events
+class Events:
+    """The events of attempts and requests, column by column; each goes by the number of its row."""
 
+    def __init__(self, table: pa.Table) -> None:
+        """Take a table of attempt events; what is told of whole groups is none."""
+        groups = pc.equal(table["level"], "group")
+        self._table = table.filter(pc.invert(groups)) if pc.any(groups).as_py() else table
+        self._columns: dict[str, pa.Array] = {}
+        self._values: dict[str, list[Any]] = {}
+        self._columns["run"] = self._runs()
+        self._columns["request"] = self._requests()
 
-def key_of(event: Mapping[str, Any]) -> Key:
-    """Say which account an event speaks of."""
-    return event["level"], event["run"], event["attempt_id"], event["request"]
+    def column(self, name: str) -> pa.Array:
+        """Return a column of the table, or `request`: by which id a request goes; null for attempts."""
+        if name not in self._columns:
+            self._columns[name] = whole(self._table[name])
+        return self._columns[name]
 
+    def values(self, name: str) -> list[Any]:
+        """Return a column as a list."""
+        if name not in self._values:
+            self._values[name] = self.column(name).to_pylist()
+        return self._values[name]
 
-def _complete_runs(events: list[dict[str, Any]]) -> None:
-    """Fill in the run where only some events of an attempt name it, as long as they name one."""
-    runs: dict[str, set[str]] = defaultdict(set)
-    for event in events:
-        if event["run"] is not None:
-            runs[event["attempt_id"]].add(event["run"])
-    for event in events:
-        if event["run"] is None and len(runs[event["attempt_id"]]) == 1:
-            (event["run"],) = runs[event["attempt_id"]]
+    @cached_property
+    def kinds(self) -> Numbers:
+        """Return for each event its place among `KINDS`."""
+        found: Numbers = pc.index_in(self.column("event"), pa.array(KINDS)).to_numpy().astype(np.int64)
+        return found
 
+    @cached_property
+    def whom(self) -> Numbers:
+        """Number whom events speak of: an attempt, or a request of an attempt."""
+        return codes(*(self.column(name) for name in ("level", "run", "attempt_id", "request")))
 
-def _sort(events: list[dict[str, Any]]) -> None:
-    """Sort by time. An event without one takes that of the first event that has to come after it, else it is last."""
-    timed: dict[Key, list[tuple[int, float]]] = defaultdict(list)
-    untimed = {key_of(event) for event in events if event["t"] is None}
-    for event in events:
-        if event["t"] is not None and (key := key_of(event)) in untimed:
-            timed[key].append((_ORDER[event["event"]], event["t"]))
+    @cached_property
+    def attempts(self) -> Numbers:
+        """Number the attempts that events belong to."""
+        return codes(self.column("run"), self.column("attempt_id"))
 
-    def instant(event: dict[str, Any]) -> float:
-        if event["t"] is not None:
-            return float(event["t"])
-        rank = _ORDER[event["event"]]
-        return min((t for other, t in timed[key_of(event)] if other > rank), default=math.inf)
+    @cached_property
+    def order(self) -> Numbers:
+        """Return the rows by time; one without takes that of the first event that must come after it, else is last."""
+        times = reals(self.column("t"))
+        if np.isnan(times).any():
+            times = np.array(self._instants(times))
+        keys = {
+            "t": times,
+            "kind": self.kinds,
+            "attempt": self.column("attempt_id"),
+            "request": pc.fill_null(self.column("x_request_id"), ""),
+        }
+        return sorted_rows(keys)
 
-    events.sort(key=lambda e: (instant(e), _ORDER[e["event"]], e["attempt_id"], e["x_request_id"] or ""))
+    @cached_property
+    def first_ids(self) -> pa.Array:
+        """Return the first x-request-id that each event names."""
+        several = self.column("x_request_ids")
+        if several.null_count == len(several):
+            return given(self.column("x_request_id"))
+        firsts = [next(filter(None, some or ()), None) for some in several.to_pylist()]
+        return pc.coalesce(given(self.column("x_request_id")), pa.array(firsts, pa.string()))
 
+    def _instants(self, times: Any) -> list[float]:
+        untimed = set(self.whom[np.isnan(times)].tolist())
+        timed: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        told = list(zip(self.whom.tolist(), self.kinds.tolist(), times.tolist(), strict=True))
+        for account, kind, t in told:
+            if account in untimed and not math.isnan(t):
+                timed[account].append((kind, t))
+        return [
+            min((other for after, other in timed[account] if after > kind), default=math.inf) if math.isnan(t) else t
+            for account, kind, t in told
+        ]
 
-def _name_requests(events: list[dict[str, Any]]) -> None:
-    """Name every request: by its x-request-id, else by its response id if already its dispatch is told with that."""
-    named = {e["response_id"] for e in events if e["event"] == "dispatched" and not e["x_request_id"]}
-    for event in events:
-        response = event["response_id"] if event["response_id"] in named else None
-        event["request"] = (event["x_request_id"] or response) if event["level"] == "request" else None
+    def _runs(self) -> pa.Array:
+        """Fill in the run where only some events of an attempt name it, as long as they name one."""
+        run, attempt = self.column("run"), self.column("attempt_id")
+        if not run.null_count or run.null_count == len(run):
+            return run
+        named = pa.table({"attempt": attempt, "run": run}).filter(run.is_valid())
+        named = named.group_by(["attempt", "run"]).aggregate([])
+        counts = pc.value_counts(named["attempt"])
+        single = counts.filter(pc.equal(counts.field("counts"), 1)).field("values")
+        named = named.filter(pc.is_in(named["attempt"], single))
+        return pc.coalesce(run, whole(named["run"]).take(pc.index_in(attempt, whole(named["attempt"]))))
+
+    def _requests(self) -> pa.Array:
+        """Name requests: by their x-request-id, else by their response id if already their dispatch is told with it."""
+        own, response = given(self.column("x_request_id")), self.column("response_id")
+        told = mask(pc.and_(pc.equal(self.column("event"), "dispatched"), pc.is_null(own)))
+        by_answer = pc.is_in(response, value_set=response.filter(pa.array(told)))
+        names = pc.coalesce(own, pc.if_else(by_answer, response, None))
+        return pc.if_else(pc.equal(self.column("level"), "request"), names, None)

@@ -2,205 +2,198 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlserve.capture import AXES, Finding
-from pytest_rlserve.ledger.account import OUTCOMES, Account, Ledger, Level
-from pytest_rlserve.ledger.events import key_of
-from pytest_rlserve.model import ATTEMPT_EVENTS
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pytest_rlserve.capture import AXES
+from pytest_rlserve.columns import codes, mask, sorted_rows
+from pytest_rlserve.ledger.account import OUTCOMES
+from pytest_rlserve.ledger.accounts import Accounts
+from pytest_rlserve.ledger.contradictions import Contradictions
+from pytest_rlserve.ledger.counts import Ledger
+from pytest_rlserve.ledger.events import KIND, KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from pytest_rlserve.ledger.events import Events
 
-    from pytest_rlserve.ledger.account import Key
-
-_OWN = {"event", "t", "level", "run", "attempt_id", "x_request_id", "x_request_ids", "source", "line"}
-_DIFFERENCES = 3
-"""Differing values that a message names."""
-_CARRIED = [column.name for column in ATTEMPT_EVENTS if column.name not in _OWN]
+_NONE = -1
+_RETRIED, _DISPATCHED, _COMPLETED = (KIND[name] for name in ("retried", "dispatched", "completed"))
+_ENDS = {KIND[name] for name in OUTCOMES}
 
 
 class Fold:
-    """The state of the fold: accounts by key, in the order in which they were dispatched."""
+    """The state of the fold. Events go by their rows, accounts by the order in which they were opened."""
 
-    def __init__(self, covers: dict[str, frozenset[str]]) -> None:
+    def __init__(self, events: Events, covers: dict[str, frozenset[str]]) -> None:
         """Begin with no account; `covers` says of each source, by its path, what it can tell."""
-        self._covers = covers
-        self._accounts: dict[Key, list[Account]] = {}
-        self._findings: list[Finding] = []
-        self._contradictions: list[Key] = []
-        self._retried: dict[Key, list[dict[str, Any]]] = defaultdict(list)
+        self._events, self._covers = events, covers
+        order = events.order
+        whom = codes(pa.array(events.whom[order]))
+        self._whom = np.empty_like(whom)
+        """Row → whom its event speaks of, numbered as they come."""
+        self._whom[order] = whom
+        self._stream = zip(order.tolist(), events.kinds[order].tolist(), whom.tolist(), strict=True)
+        nobody = [_NONE] * (int(whom.max(initial=_NONE)) + 1)
+        self._last, self._unended, self._undecided = nobody, nobody.copy(), nobody.copy()
+        """Whom events speak of → the last account opened for it, the first that may wait for an end, or a decision."""
+        self._next: list[int] = []
+        """Account → the next one opened for the same."""
+        self._opened: list[int] = []
+        self._ended: list[int] = []
+        self._decided: list[int] = []
+        """Account → the row of the event that did it."""
+        self._outcomes: list[int] = []
+        self._retries: dict[int, int] = {}
+        """Account → the row that tells that it is a retry."""
+        self._retried: dict[int, deque[int]] = {}
         """Retries whose dispatch has not been seen; it usually follows, but a framework may tell later."""
+        self._wrong = Contradictions(events)
 
-    def take(self, event: dict[str, Any]) -> None:
-        """Enter one event into the account it speaks of."""
-        level, kind, key = event["level"], event["event"], key_of(event)
-        accounts = self._accounts.setdefault(key, [])
-        if kind == "retried":
-            self._retried[key].append(event)
-            return
-        if kind == "dispatched":
-            if accounts and level == "attempt":
-                told = accounts[-1].source
-                other = f"; {told} tells of it, too: was a file copied?" if told != event["source"] else ""
-                again = f"attempt_id {event['attempt_id']!r} was dispatched again under the same id{other}"
-                self._contradict(event, again)
-            accounts.append(self._opened(event, key))
-            return
-        account = _waiting(accounts, kind)
-        if account is None and not self._told(event, "dispatched"):
-            account = self._opened({**event, "t": None}, key)  # its source never tells of dispatches
-            accounts.append(account)
-        if account is None and accounts:  # as many ends of the request came before as it was sent
-            self._contradict(event, _ended_again(accounts[-1], event))
-            return
-        if account is None:
-            self._contradict(event, f"{kind} {_what(event)}, which was never dispatched before")
-            return
-        self._settle(account, event)
+    def take_all(self) -> Ledger:
+        """Enter all events, in the order of time."""
+        for row, kind, whom in self._stream:
+            if kind == _RETRIED:
+                self._retried.setdefault(whom, deque()).append(row)
+            elif kind == _DISPATCHED:
+                self._dispatch(row, whom)
+            else:
+                self._settle(row, kind, whom)
+        return self._closed()
 
-    def _told(self, event: dict[str, Any], axis: str) -> bool:
-        """Tell whether the source of an event speaks of that axis; a table without sources speaks of all."""
-        covers = self._covers.get(event["source"])
-        return covers is None or axis in covers
+    def _dispatch(self, row: int, whom: int) -> None:
+        last = self._last[whom]
+        if last != _NONE and self._says(row, "level") == "attempt":
+            told, here = (self._says(one, "source") for one in (self._opened[last], row))
+            other = f"; {told} tells of it, too: was a file copied?" if told != here else ""
+            attempt = self._says(row, "attempt_id")
+            self._wrong.tell(row, f"attempt_id {attempt!r} was dispatched again under the same id{other}")
+        self._open(row, whom)
 
-    def _opened(self, event: dict[str, Any], key: Key) -> Account:
-        account = Account(
-            level=event["level"],
-            run=event["run"],
-            attempt_id=event["attempt_id"],
-            dispatched_at=event["t"],
-            source=event["source"],
-            line=event["line"],
-        )
-        _carry(account, event)
-        if self._retried[key]:
-            _retry(account, self._retried[key].pop(0))
+    def _open(self, row: int, whom: int) -> int:
+        account, last = len(self._opened), self._last[whom]
+        self._opened.append(row)
+        for some in (self._next, self._ended, self._decided, self._outcomes):
+            some.append(_NONE)
+        if last != _NONE:
+            self._next[last] = account
+        for first in (self._unended, self._undecided):
+            if first[whom] == _NONE:
+                first[whom] = account
+        self._last[whom] = account
+        if retries := self._retried.get(whom):
+            self._retries[account] = retries.popleft()
         return account
 
-    def _settle(self, account: Account, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        if kind in OUTCOMES:
-            if account.outcome is not None:
-                self._contradict(event, _ended_again(account, event))
-                return
-            account.outcome, account.ended_at = kind, event["t"]
+    def _settle(self, row: int, kind: int, whom: int) -> None:
+        """Enter the end of an account, or the decision on it."""
+        ends = kind in _ENDS
+        account = self._waiting_for_end(whom) if ends else self._waiting_for_decision(whom)
+        if account == _NONE and self._last[whom] != _NONE and self._says(row, "level") == "attempt":
+            account = self._last[whom]
+        if account == _NONE and not self._told(row, "dispatched"):
+            account = self._open(row, whom)
+        if account == _NONE:
+            last = self._last[whom]  # as many ends of the request came before as it was sent
+            never = f"{KINDS[kind]} {self._wrong.what(row)}, which was never dispatched before"
+            self._wrong.tell(row, never if last == _NONE else self._ended_again(row, last))
+        elif not ends:
+            self._decide(row, kind, account)
+        elif self._outcomes[account] != _NONE:
+            self._wrong.tell(row, self._ended_again(row, account))
         else:
-            if account.acceptance is not None:
-                word = "twice" if account.acceptance == kind else f"both {account.acceptance} and"
-                self._contradict(event, f"{_what(event)} was {word} {kind}")
-                return
-            if account.outcome is None and not self._told(event, "completed"):
-                account.outcome = "completed"  # what was decided on had completed, though nobody said when
-            if account.outcome != "completed":
-                state = account.outcome or "still open"
-                self._contradict(event, f"{_what(event)} was {kind} although it was {state}, not completed")
-                return
-            account.acceptance, account.decided_at = kind, event["t"]
-        _carry(account, event)
+            self._outcomes[account], self._ended[account] = kind, row
 
-    def _contradict(self, event: dict[str, Any], message: str) -> None:
-        self._contradictions.append(key_of(event))
-        self._findings.append(_finding(message, event["source"], event["line"], (event["attempt_id"],)))
+    def _decide(self, row: int, kind: int, account: int) -> None:
+        if (decided := self._decided[account]) != _NONE:
+            before, now = self._says(decided, "event"), KINDS[kind]
+            word = "twice" if before == now else f"both {before} and"
+            self._wrong.tell(row, f"{self._wrong.what(row)} was {word} {now}")
+            return
+        if self._outcomes[account] == _NONE and not self._told(row, "completed"):
+            self._outcomes[account] = _COMPLETED  # what was decided on had completed, though nobody said when
+        outcome = self._outcomes[account]
+        if outcome != _COMPLETED:
+            state = "still open" if outcome == _NONE else KINDS[outcome]
+            self._wrong.tell(row, f"{self._wrong.what(row)} was {KINDS[kind]} although it was {state}, not completed")
+            return
+        self._decided[account] = row
 
-    def close(self) -> Ledger:
+    def _waiting_for_end(self, whom: int) -> int:
+        """Return the earliest account without an outcome: a request id may be sent twice at once, first come first."""
+        one = self._unended[whom]
+        while one != _NONE and self._outcomes[one] != _NONE:
+            one = self._next[one]
+        self._unended[whom] = one
+        return one
+
+    def _waiting_for_decision(self, whom: int) -> int:
+        """Return the earliest account that completed and is not decided."""
+        one = self._undecided[whom]
+        while one != _NONE and self._outcomes[one] != _NONE and not self._is_pending(one):
+            one = self._next[one]
+        self._undecided[whom] = one  # all before it will never be decided again
+        while one != _NONE and not self._is_pending(one):
+            one = self._next[one]
+        return one
+
+    def _is_pending(self, account: int) -> bool:
+        return self._outcomes[account] == _COMPLETED and self._decided[account] == _NONE
+
+    def _says(self, row: int, name: str) -> Any:
+        return self._events.values(name)[row]
+
+    def _told(self, row: int, axis: str) -> bool:
+        """Tell whether the source of an event speaks of that axis; a table without sources speaks of all."""
+        covers = self._covers.get(self._says(row, "source"))
+        return covers is None or axis in covers
+
+    def _ended_again(self, row: int, account: int) -> str:
+        latest = (self._decided[account], self._ended[account], self._opened[account])
+        outcome, rows = KINDS[self._outcomes[account]], [one for one in latest if one != _NONE]
+        return self._wrong.ended_again(row, outcome, self._ended[account], rows)
+
+    def _closed(self) -> Ledger:
         """Return the accounts, those of samples accepted twice among the findings."""
-        for key, events in self._retried.items():
-            for event in events:
-                late = [account for account in self._accounts[key] if not account.retried]
-                if late:
-                    _retry(late[-1], event)
-                else:
-                    self._contradict(event, f"retried {_what(event)}, which was never dispatched or already retried")
-        accounts = [account for group in self._accounts.values() for account in group]
-        accounts.sort(key=lambda account: (account.dispatched_at or 0.0, account.name))
-        attempts = tuple(account for account in accounts if account.level == "attempt")
-        requests = tuple(account for account in accounts if account.level == "request")
+        self._enter_late_retries()
+        accounts = self._accounts()
+        border = int(np.count_nonzero(mask(pc.equal(accounts.column("level"), "attempt"))))
+        attempts, requests = accounts.some(slice(border)), accounts.some(slice(border, None))
         covers = frozenset().union(*self._covers.values()) if self._covers else frozenset(AXES)
-        twice = _accepted_twice(attempts)
-        return Ledger(
-            attempts,
-            requests,
-            findings=(*self._findings, *map(_twins, twice)),
-            contradictions=(*self._contradictions, *(("attempt", a[-1].run, a[-1].attempt_id, None) for a in twice)),
-            covers=covers,
-        )
+        self._wrong.tell_twins(attempts)
+        return Ledger(accounts, attempts, requests, tuple(self._wrong.findings), tuple(self._wrong.keys), covers)
 
+    def _enter_late_retries(self) -> None:
+        """Give retries that were told after the dispatch to the last account that is none yet."""
+        left = {whom: rows for whom, rows in sorted(self._retried.items()) if rows}
+        late: dict[int, list[int]] = {whom: [] for whom in left}
+        for account, whom in enumerate(self._whom[self._opened].tolist() if left else ()):
+            if whom in late and account not in self._retries:
+                late[whom].append(account)
+        for whom, rows in left.items():
+            for row in rows:
+                if late[whom]:
+                    self._retries[late[whom].pop()] = row
+                else:
+                    message = f"retried {self._wrong.what(row)}, which was never dispatched or already retried"
+                    self._wrong.tell(row, message)
 
-def _waiting(accounts: list[Account], kind: str) -> Account | None:
-    """Return the account an end or a decision belongs to: the earliest that still waits for it.
-
-    A request id may be sent twice at once, so ends are given out first come, first served.
-    """
-    if kind in OUTCOMES:
-        waiting = (a for a in accounts if a.outcome is None)
-    else:
-        waiting = (a for a in accounts if a.outcome == "completed" and a.acceptance is None)
-    return next(waiting, None) or _last(accounts, level="attempt")
-
-
-def _last(accounts: list[Account], *, level: Level) -> Account | None:
-    return accounts[-1] if accounts and accounts[-1].level == level else None
-
-
-def _retry(account: Account, event: dict[str, Any]) -> None:
-    account.retried = True
-    if event["retry_of"] is not None:
-        account.fields.setdefault("retry_of", event["retry_of"])
-
-
-def _carry(account: Account, event: dict[str, Any]) -> None:
-    for name in _CARRIED:
-        value = event[name]
-        if value is not None:
-            account.fields[name] = value
-    if event["event"] == "accepted":
-        account.trained_in = event["step"]
-    elif event["event"] != "rejected" and account.sent_for is None:
-        account.sent_for = event["step"]
-    said = [event["x_request_id"], *(event["x_request_ids"] or ())]
-    account.x_request_ids = tuple(dict.fromkeys((*account.x_request_ids, *(one for one in said if one))))
-
-
-def _what(event: dict[str, Any]) -> str:
-    if event["level"] == "request":
-        return f"request {event['request']!r} of attempt {event['attempt_id']!r}"
-    return f"attempt {event['attempt_id']!r}"
-
-
-def _ended_again(account: Account, event: dict[str, Any]) -> str:
-    """Say that an end came after another one: the same once more, or which of its values differ."""
-    if account.outcome != event["event"]:
-        return f"{_what(event)} both {account.outcome} and {event['event']}"
-    said = {"t": account.ended_at, **account.fields}
-    differs = [n for n in ("t", *_CARRIED) if n in said and event[n] is not None and event[n] != said[n]]
-    if not differs:
-        return f"{_what(event)} {account.outcome} twice, a duplicate (was a file copied or appended again?)"
-    values = ", ".join(_both(name, said[name], event[name]) for name in differs[:_DIFFERENCES])
-    return f"{_what(event)} {account.outcome} twice, a conflicting duplicate: {values}"
-
-
-def _both(name: str, one: Any, other: Any) -> str:
-    """Name what differs, with its values if they are numbers: what a text says is nobody's to repeat."""
-    return f"{name} {one} and {other}" if isinstance(one, int | float) else name
-
-
-def _accepted_twice(attempts: Iterable[Account]) -> list[list[Account]]:
-    """Find samples with more than one accepted attempt: each sample is trained on at most once."""
-    accepted: dict[tuple[Any, ...], list[Account]] = {}
-    for account in attempts:
-        if account.acceptance == "accepted" and account.get("sample_id") is not None:
-            key = (account.run, account.get("group_id"), account.get("sample_id"))
-            accepted.setdefault(key, []).append(account)
-    return [twins for twins in accepted.values() if len(twins) > 1]
-
-
-def _twins(twins: list[Account]) -> Finding:
-    sample, last = twins[0].get("sample_id"), twins[-1]
-    text = f"sample {sample!r} has {len(twins)} accepted attempts, at most one may be"
-    return _finding(text, last.source, last.line, tuple(twin.attempt_id for twin in twins))
-
-
-def _finding(message: str, path: str, line: int, ids: tuple[str, ...]) -> Finding:
-    return Finding(message=message, severity="failure", check="attempts_reconcile", path=path, line=line, ids=ids)
+    def _accounts(self) -> Accounts:
+        """Return attempts before requests, each by the time of its dispatch."""
+        retried = [self._retries.get(account, _NONE) for account in range(len(self._opened))]
+        lists = {"opened": self._opened, "ended": self._ended, "decided": self._decided, "retried": retried}
+        rows = {what: np.array(some, dtype=np.int64) for what, some in lists.items()}
+        outcomes, numbers = np.array(self._outcomes, dtype=np.int64), np.arange(len(self._outcomes))
+        found = Accounts(self._events, rows, outcomes, numbers)
+        keys = {
+            "level": found.column("level"),
+            "dispatched": pc.fill_null(found.column("dispatched_at"), 0.0),
+            "name": found.column("name"),
+            "whom": self._whom[rows["opened"]],
+        }
+        order = sorted_rows(keys)
+        rows = {what: some[order] for what, some in rows.items()}
+        return Accounts(self._events, rows, outcomes[order], numbers)

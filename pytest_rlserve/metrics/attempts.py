@@ -8,7 +8,7 @@ from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import Counts, ledger
 from pytest_rlserve.metrics import Scope, Value, metric
 from pytest_rlserve.metrics.freshness import lags
-from pytest_rlserve.metrics.restarts import restarts
+from pytest_rlserve.metrics.restarts import undone
 from pytest_rlserve.metrics.served import tokens_by_attempt
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def acceptance_fraction(capture: Capture, scope: Scope) -> Value:
 )
 def fresh_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of accepted attempts whose lag is within the policy's `max_lag`; a negative lag is not fresh."""
-    found = lags(capture, scope)
-    return Value(sum(0 <= lag <= scope.max_lag for _, lag in found) / len(found), len(found))
+    _, found = lags(capture, scope)
+    return Value(int(((found >= 0) & (found <= scope.max_lag)).sum()) / len(found), len(found))
 
 
 @metric(
@@ -139,10 +139,10 @@ def wasted_token_fraction(capture: Capture, scope: Scope) -> Value:
     _share(counts.accepted, counts.completed, "completed")
     produced = tokens_by_attempt(capture)
     attempts = capture.derive(ledger).attempts
-    whole = sum(produced.get(a.attempt, 0) for a in attempts)
+    whole = int(produced[attempts.attempts].sum())
     if not whole:
         raise NotMeasurable("no output token is known of any attempt")
-    undone = capture.derive(restarts)
-    accepted = [a for a in attempts if a.acceptance == "accepted" and not any(a.decided_at in one for one in undone)]
-    used = sum(produced.get(a.attempt, 0) for a in accepted)
+    accepted = attempts.that("accepted")
+    accepted = accepted.some(~undone(capture, accepted.reals("decided_at")))
+    used = int(produced[accepted.attempts].sum())
     return Value((whole - used) / whole, len(attempts))

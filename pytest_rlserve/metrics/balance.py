@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from pytest_rlserve.columns import codes, reals, totals
 from pytest_rlserve.errors import NotMeasurable
-from pytest_rlserve.fleet import fleet
+from pytest_rlserve.fleet import origins
 from pytest_rlserve.metrics import Scope, Value, metric
 from pytest_rlserve.metrics.served import column, completed_rows
 
@@ -36,18 +36,15 @@ def worker_load_imbalance(capture: Capture, scope: Scope) -> Value:
     Serving time is the sum over requests from receipt to end, canceled and failed ones too. A worker that restarted
     under a new id is one worker.
     """
-    seconds: dict[str, float] = defaultdict(float)
-    rows = capture.scalars.select(["decode_worker_id", "total_time_ms"]).to_pylist()
-    known = capture.derive(fleet)
-    for row in rows:
-        if row["decode_worker_id"] is not None and row["total_time_ms"] is not None:
-            seconds[known.origin(str(row["decode_worker_id"]))] += row["total_time_ms"] / 1e3
+    rows = capture.scalars.select(["decode_worker_id", "total_time_ms"]).drop_null()
+    workers = codes(origins(capture, rows["decode_worker_id"]))
+    seconds = totals(workers, reals(rows["total_time_ms"]) / 1e3).tolist()
     if len(seconds) < 2:
         raise NotMeasurable(f"rows name {len(seconds)} workers; balance needs two")
-    most = max(seconds.values())
+    most = max(seconds)
     if most <= 0:
         raise NotMeasurable("no request took any time")
-    return Value(most * len(seconds) / sum(seconds.values()), len(seconds))
+    return Value(most * len(seconds) / sum(seconds), len(seconds))
 
 
 @metric(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.joins.versions import number, versions
-from pytest_rlserve.ledger import Account, ledger
-from pytest_rlserve.metrics.restarts import restarts
+from pytest_rlserve.ledger import ledger
+from pytest_rlserve.metrics.restarts import undone
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Reals
+    from pytest_rlserve.ledger import Accounts
     from pytest_rlserve.metrics import Scope
 
 
-def lags(capture: Capture, scope: Scope) -> list[tuple[Account, float]]:
-    """Return the lag of every accepted attempt: trained version minus generating version.
+def lags(capture: Capture, scope: Scope) -> tuple[Accounts, Reals]:
+    """Return the accepted attempts and the lag of each: trained version minus generating version.
 
     The generating version is the attempt's own `policy`, else the one that was loaded where it began; never the
     version that was merely asked for. The trained version is the acceptance's own, else that of the step it was
@@ -25,26 +29,26 @@ def lags(capture: Capture, scope: Scope) -> list[tuple[Account, float]]:
     Raises:
         NotMeasurable: a version is unknown for some accepted attempt.
     """
-    accepted = [
-        account
-        for account in capture.derive(ledger).attempts
-        if account.acceptance == "accepted"
-        if not any(account.decided_at in undone for undone in capture.derive(restarts))
-    ]
+    return capture.derive(_lags, scope.freshness)
+
+
+def _lags(capture: Capture, freshness: str) -> tuple[Accounts, Reals]:
+    accepted = capture.derive(ledger).attempts.that("accepted")
+    accepted = accepted.some(~undone(capture, accepted.reals("decided_at")))
     if not accepted:
         raise NotMeasurable("no attempt was accepted")
     known = capture.derive(versions)
     found = []
-    for account in accepted:
-        trained = known.trained_on(account)
-        generating = _generating(account, scope)
-        if generating is None:
-            generating = known.loaded_for(account)
+    columns = [accepted.values(name) for name in ("attempt_id", "policy", "policy_end", "tokens_by_version")]
+    loaded = zip(known.trained_on(accepted), known.loaded_for(accepted), strict=True)
+    for (trained, began_with), (name, *said) in zip(loaded, zip(*columns, strict=True), strict=True):
+        own = _generating(freshness, name, *said)
+        generating = began_with if own is None else own
         if trained is None or generating is None:
             which = "trained" if trained is None else "generating"
-            raise NotMeasurable(f"the {which} policy version of attempt {account.attempt_id} is not recorded")
-        found.append((account, _number(trained) - _number(generating)))
-    return found
+            raise NotMeasurable(f"the {which} policy version of attempt {name} is not recorded")
+        found.append(_number(trained) - _number(generating))
+    return accepted, np.array(found)
 
 
 def _number(version: str | float) -> float:
@@ -54,13 +58,11 @@ def _number(version: str | float) -> float:
     return value
 
 
-def _generating(account: Account, scope: Scope) -> str | float | None:
-    first: str | None = account.get("policy")
-    last: str | None = account.get("policy_end")
-    shares = dict(account.get("tokens_by_version") or ())
-    match scope.freshness:
-        case "start":
-            return first
+def _generating(
+    freshness: str, attempt: str, first: str | None, last: str | None, tokens: list[tuple[str, int]] | None
+) -> str | float | None:
+    shares = dict(tokens or ())
+    match freshness:
         case "end":
             return last or first
         case "worst":
@@ -69,5 +71,6 @@ def _generating(account: Account, scope: Scope) -> str | float | None:
         case "token_mean":
             total = sum(shares.values())
             if not total and last not in (None, first):
-                raise NotMeasurable(f"the tokens by version of attempt {account.attempt_id} are not recorded")
+                raise NotMeasurable(f"the tokens by version of attempt {attempt} are not recorded")
             return sum(_number(v) * n for v, n in shares.items()) / total if total else first
+    return first

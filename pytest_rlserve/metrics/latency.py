@@ -6,12 +6,13 @@ serving gets worse; `served_within_budget_fraction` does not.
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
 
+from pytest_rlserve.columns import reals
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import ledger
@@ -46,8 +47,10 @@ def _seconds(capture: Capture, name: str, *, tokens: int = 0) -> Values:
 
 def _left_out(capture: Capture) -> str:
     """Say how many rows of requests that did not complete were left out: they would make a tail look short."""
-    ended = Counter(owner.outcome or "open" for owner in capture.derive(join).owners.values())
-    parts = [f"{count:,} {outcome}" for outcome, count in sorted(ended.items()) if outcome != "completed"]
+    joined = capture.derive(join)
+    owners = joined.ledger.all.some(joined.owner[joined.order])
+    ended = {outcome: int(owners.are(outcome).sum()) for outcome in ("canceled", "failed", "open")}
+    parts = [f"{count:,} {outcome}" for outcome, count in ended.items() if count]
     return f"rows of requests that did not complete: {', '.join(parts)}" if parts else ""
 
 
@@ -138,14 +141,12 @@ def prefill_time(capture: Capture, scope: Scope) -> Values:
 )
 def trajectory_latency(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     """Whole time of an attempt on the framework's clock: all its turns, tools and retries of requests."""
-    times = [
-        a.ended_at - a.dispatched_at
-        for a in capture.derive(ledger).attempts
-        if a.outcome == "completed" and a.ended_at is not None and a.dispatched_at is not None
-    ]
-    if not times:
+    completed = capture.derive(ledger).attempts.that("completed")
+    times = completed.reals("ended_at") - completed.reals("dispatched_at")
+    times = times[~np.isnan(times)]
+    if not len(times):
         raise NotMeasurable("no attempt completed")
-    return np.array(times)
+    return times
 
 
 @metric(
@@ -177,18 +178,17 @@ def tool_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
 )
 def serving_share(capture: Capture, scope: Scope) -> Value:
     """Share of a completed attempt's time that is spent in serving; the rest is tools, environment and framework."""
-    timed = [a for a in capture.derive(ledger).attempts if None not in (a.dispatched_at, a.ended_at)]
-    attempts = {a.attempt: a for a in timed if a.outcome == "completed"}
-    times = capture.scalars["total_time_ms"].to_pylist()
-    served = [
-        times[number]
-        for number, owner in capture.derive(join).owners.items()
-        if owner.attempt in attempts and times[number] is not None
-    ]
-    whole = sum((a.ended_at or 0) - (a.dispatched_at or 0) for a in attempts.values())
-    if not served or whole <= 0:
+    joined, completed = capture.derive(join), capture.derive(ledger).attempts.that("completed")
+    times = completed.reals("ended_at") - completed.reals("dispatched_at")
+    pairs = zip(completed.attempts.tolist(), times.tolist(), strict=True)
+    attempts = {attempt: time for attempt, time in pairs if not math.isnan(time)}
+    owners = joined.ledger.all.attempts[joined.owner[joined.order]]
+    spent = reals(capture.scalars["total_time_ms"])[joined.order][np.isin(owners, list(attempts))]
+    spent = spent[~np.isnan(spent)]
+    whole = sum(attempts.values())
+    if not len(spent) or whole <= 0:
         raise NotMeasurable("no completed attempt has both its own times and rows with total_time_ms")
-    return Value(sum(served) / 1e3 / whole, len(attempts))
+    return Value(sum(spent.tolist()) / 1e3 / whole, len(attempts))
 
 
 @metric(
@@ -237,7 +237,7 @@ def _within_budgets(capture: Capture, scope: Scope) -> NDArray[np.bool_]:
         raise NotMeasurable("the policy sets no latency budget ([limits] on ttft, itl or request_latency)")
     accounts = capture.derive(ledger)
     dispatched = accounts.requests or accounts.attempts
-    if dispatched and not any(account.outcome == "completed" for account in dispatched):
+    if dispatched and not dispatched.are("completed").any():
         return np.zeros(0, dtype=bool)  # when all time out, none was served in time: that is known, not absent
     rows = completed_rows(capture)
     good = np.ones(rows.num_rows, dtype=bool)

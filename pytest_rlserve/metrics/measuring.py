@@ -97,7 +97,7 @@ def measure(capture: Capture, key: str, scope: Scope | None = None) -> Measureme
         reachable=reachable,
         definition=found.definition(
             scope,
-            workers=serving_workers(capture) if found.fleet else None,
+            workers=capture.derive(serving_workers) if found.fleet else None,
             window=window_kind(capture, scope.span) if found.phase == WINDOW else None,
             by=by,
         ),

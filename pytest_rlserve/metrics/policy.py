@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.joins.versions import number
@@ -39,11 +40,11 @@ def policy_lag(capture: Capture, scope: Scope) -> Values:
     The time that a finished attempt waits for its group or its step counts. A negative lag is a version counter that
     went backwards: it is shown as it is, and the check `versions_advance` fails on it.
     """
-    found = lags(capture, scope)
-    accepted = sum(a.acceptance == "accepted" for a in capture.derive(ledger).attempts)
+    _, found = lags(capture, scope)
+    accepted = int(capture.derive(ledger).attempts.are("accepted").sum())
     undone = accepted - len(found)
     text = f"{undone:,} accepted by a step that a restart undid" if undone else ""
-    return Values(np.array([lag for _, lag in found]), text)
+    return Values(found, text)
 
 
 @metric(
@@ -79,7 +80,8 @@ def batch_ages(capture: Capture) -> tuple[dict[int, float], list[str]]:
         NotMeasurable: a policy version is not a number.
     """
     columns = ["event", "t", "level", "group_id", "step", "trained_version", "tokens_by_version", "source", "line"]
-    rows = [row for row in capture.attempt_events.select(columns).to_pylist() if row["level"] == "group"]
+    events = capture.attempt_events.select(columns)
+    rows = events.filter(pc.equal(events["level"], "group")).to_pylist()
     tokens = {row["group_id"]: dict(row["tokens_by_version"]) for row in rows if row["event"] == "published"}
     trained: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:

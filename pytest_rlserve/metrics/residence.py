@@ -7,10 +7,14 @@ All four are taken over the throughput window. Residence is split into the stage
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pytest_rlserve.columns import codes, given, known, mask, reals, totals, whole
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.joins import join
 from pytest_rlserve.ledger import ledger
@@ -19,7 +23,8 @@ from pytest_rlserve.metrics.window import window, within
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture, Window
-    from pytest_rlserve.ledger import Account
+    from pytest_rlserve.columns import Mask, Reals
+    from pytest_rlserve.ledger import Accounts
     from pytest_rlserve.metrics import MetricFunction
 
 STAGES = {
@@ -31,8 +36,6 @@ STAGES = {
     "rest": "environment, framework, and whatever no record covers",
 }
 _ANY = "any policy version"
-_Attempt = tuple[str | None, str]
-"""Run and id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Flow:
     window: Window
     open_seconds: float
     """Attempt-seconds open inside the window."""
-    ended: list[Account]
+    ended: Accounts
     completed: int
     accepted: int
 
@@ -53,18 +56,21 @@ def flow(capture: Capture, scope: Scope) -> Flow:
     Raises:
         NotMeasurable: there is no window, or no attempt ended in it.
     """
-    span = window(capture, scope.skip_steps, scope.span)
+    return capture.derive(_flow, scope.skip_steps, scope.span)
+
+
+def _flow(capture: Capture, skip_steps: int, span_given: tuple[float, float] | None) -> Flow:
+    span = capture.derive(window, skip_steps, span_given)
     attempts = capture.derive(ledger).attempts
-    ended = [a for a in attempts if within(span, a.ended_at)]
+    ends, starts = attempts.reals("ended_at"), attempts.reals("dispatched_at")
+    ended = attempts.some(within(span, ends))
     if not ended:
         raise NotMeasurable("no attempt ended in the window")
-    if any(a.dispatched_at is None for a in attempts):
+    if np.isnan(starts).any():
         raise NotMeasurable("the source does not record when attempts were dispatched")
-    seconds = sum(
-        span.overlap(a.dispatched_at or 0.0, span.end if a.ended_at is None else a.ended_at) for a in attempts
-    )
-    completed = sum(a.outcome == "completed" for a in ended)
-    accepted = sum(a.acceptance == "accepted" and within(span, a.decided_at) for a in attempts)
+    seconds = sum(span.overlap(starts, np.where(np.isnan(ends), span.end, ends)).tolist())
+    completed = int(ended.are("completed").sum())
+    accepted = int(within(span, attempts.that("accepted").reals("decided_at")).sum())
     if not completed or not accepted:
         raise NotMeasurable("no attempt was completed and accepted in the window")
     return Flow(span, seconds, ended, completed, accepted)
@@ -130,46 +136,56 @@ def window_acceptance_fraction(capture: Capture, scope: Scope) -> Value:
     return Value(found.accepted / found.completed, found.completed)
 
 
-def stage_seconds(capture: Capture, ended: list[Account]) -> dict[_Attempt, dict[str, float]]:
-    """Return attempt → stage → seconds, for the stages that served rows and tool records show."""
-    wanted = dict.fromkeys(account.attempt for account in ended)
-    seconds: dict[_Attempt, dict[str, float]] = {one: dict.fromkeys(STAGES, 0.0) for one in wanted}
-    names = ["prefill_wait_time_ms", "prefill_time_ms", "ttft_ms", "total_time_ms"]
-    rows = capture.scalars.select(names).to_pylist()
-    for number, owner in capture.derive(join).owners.items():
-        if owner.attempt not in wanted:
-            continue
-        row, stages = rows[number], seconds[owner.attempt]
-        total = row["total_time_ms"] or 0.0
-        if owner.level == "request" and owner.outcome != "completed":
-            stages["retries"] += total / 1e3
-            continue
-        stages["queue"] += (row["prefill_wait_time_ms"] or 0.0) / 1e3
-        stages["prefill"] += (row["prefill_time_ms"] or 0.0) / 1e3
-        stages["decode"] += max(total - (row["ttft_ms"] or 0.0), 0.0) / 1e3
-    _add_tools(capture, ended, seconds)
-    return seconds
+def stage_seconds(capture: Capture, skip_steps: int, span: tuple[float, float] | None) -> dict[str, Reals]:
+    """Return stage → the seconds of each attempt that ended in the window, as served rows and tool records show.
+
+    Ask for it through ``capture.derive(stage_seconds, …)``.
+    """
+    joined, ended = capture.derive(join), capture.derive(_flow, skip_steps, span).ended
+    every = joined.ledger.all
+    own = codes(pa.array(ended.attempts))  # an attempt id that was dispatched again is one attempt
+    place = np.full(int(every.attempts.max()) + 1, -1)
+    place[ended.attempts] = own
+    rows = joined.order[place[every.attempts[joined.owner[joined.order]]] >= 0]
+    owners = every.some(joined.owner[rows])
+    mine = place[owners.attempts]
+    names = ("prefill_wait_time_ms", "prefill_time_ms", "ttft_ms", "total_time_ms")
+    wait, prefill, ttft, total = (reals(pc.fill_null(capture.scalars[name], 0.0))[rows] for name in names)
+    in_vain = ~owners.are("completed") & mask(pc.equal(owners.column("level"), "request"))
+
+    def spent(milliseconds: Reals, some: Mask) -> Reals:
+        return totals(mine[some], milliseconds[some] / 1e3, int(own.max()) + 1)
+
+    return {
+        "queue": spent(wait, ~in_vain),
+        "prefill": spent(prefill, ~in_vain),
+        "decode": spent(np.maximum(total - ttft, 0.0), ~in_vain),
+        "retries": spent(total, in_vain),
+        "tools": totals(own, _in_tools(capture, ended)),
+    }
 
 
-def _add_tools(capture: Capture, ended: list[Account], seconds: dict[_Attempt, dict[str, float]]) -> None:
-    spent: dict[str, float] = defaultdict(float)
-    for row in capture.tools.select(["session_id", "duration_ms"]).to_pylist():
-        if row["session_id"] and row["duration_ms"] is not None:
-            spent[row["session_id"]] += row["duration_ms"] / 1e3
-    for account in ended:
-        seconds[account.attempt]["tools"] += spent.get(account.get("session_id") or "", 0.0)
+def _in_tools(capture: Capture, ended: Accounts) -> Reals:
+    """Return the seconds that the tool calls of each attempt's session took."""
+    calls = capture.tools.select(["session_id", "duration_ms"]).drop_null()
+    sessions = pc.dictionary_encode(whole(calls["session_id"]))
+    seconds = totals(sessions.indices.to_numpy(), reals(calls["duration_ms"]) / 1e3, 1)
+    place = pc.index_in(given(ended.column("session_id")), value_set=sessions.dictionary)
+    return np.where(known(place), seconds[pc.fill_null(place, 0)], 0.0)
 
 
 def _stage(name: str, meaning: str) -> MetricFunction:
     def measured(capture: Capture, scope: Scope) -> Value:
         found = flow(capture, scope)
-        if not capture.derive(join).owners:
+        if not capture.derive(join).joined:
             raise NotMeasurable("no served row belongs to an attempt, so its time cannot be split")
-        by_attempt = stage_seconds(capture, found.ended)
+        stages = capture.derive(stage_seconds, scope.skip_steps, scope.span)
         if name == "rest":
-            known = sum(sum(stages.values()) for stages in by_attempt.values())
-            return Value((found.open_seconds - known) / len(found.ended), len(found.ended))
-        return Value(sum(stages[name] for stages in by_attempt.values()) / len(found.ended), len(found.ended))
+            spent = np.sum(list(stages.values()), axis=0)
+            seconds = found.open_seconds - sum(spent.tolist())
+        else:
+            seconds = sum(stages[name].tolist())
+        return Value(seconds / len(found.ended), len(found.ended))
 
     measured.__name__ = f"residence_{name}"
     measured.__doc__ = f"The part of an attempt's residence that went into {meaning}."

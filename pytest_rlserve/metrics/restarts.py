@@ -7,13 +7,18 @@ one was thrown away, and nothing that happened in it is counted, neither its tim
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Mask, Reals
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +30,13 @@ class Restart:
     steps: tuple[int, ...]
     """Steps that were begun in it and are trained again later."""
 
-    def __contains__(self, instant: float | None) -> bool:
-        """Tell whether an instant lies in the span."""
-        return instant is not None and self.start < instant <= self.end
+
+def undone(capture: Capture, instants: Reals) -> Mask:
+    """Mark the instants that a restart took out of a run."""
+    found = np.zeros(len(instants), dtype=np.bool_)
+    for one in capture.derive(restarts):
+        found |= (one.start < instants) & (instants <= one.end)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +58,45 @@ def restarts(capture: Capture) -> tuple[Restart, ...]:
     rows = capture.control_events.select(["event", "t", "step", "run"]).to_pylist()
     rows = sorted((row for row in rows if row["t"] is not None), key=lambda row: float(row["t"]))
     begun = [row for row in rows if row["event"] == "step_started"]
+    marks: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["event"].startswith("step_"):
+            marks[row["step"]].append(row)
     whole = bool(begun)
     lives = _lives(capture)
     kept, found = list[_Step](), list[Restart]()
     since = -math.inf
     for row in begun or [row for row in rows if row["event"] == "step_trained"]:
-        again = [step for step in kept if step.number >= row["step"]]
-        if again and _told_twice(row, rows):
+        place = bisect_left(kept, row["step"], key=lambda step: step.number)  # a step is kept after smaller ones only
+        again = kept[place:]
+        if again and _told_twice(row, marks[row["step"]]):
             continue
         new = bool(kept) and _follows(lives, kept[-1].run, row["run"])
         if again or new:
             start = again[0].begin if again else lives[kept[-1].run or ""][1]
             end = row["t"] if whole else lives[row["run"]][0] if new else again[-1].t
             found.append(Restart(start, end, tuple(step.number for step in again)))
-            kept = [step for step in kept if step.number < row["step"]]
+            del kept[place:]
             since = end
         kept.append(_Step(row["step"], row["t"] if whole else since, row["t"], row["run"]))
         since = row["t"]
     return tuple(found)
 
 
-def _told_twice(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> bool:
+def _told_twice(row: dict[str, Any], marks: Sequence[dict[str, Any]]) -> bool:
     """Tell whether two sources speak of one step: after its second beginning it finishes twice in a row."""
-    later = [other["event"] for other in rows[rows.index(row) + 1 :] if other["step"] == row["step"]]
-    return [event for event in later if event.startswith("step_")][:2] == ["step_finished"] * 2
+    later = marks[marks.index(row) + 1 :][:2]
+    return [other["event"] for other in later] == ["step_finished"] * 2
 
 
 def _lives(capture: Capture) -> dict[str, tuple[float, float]]:
     """Return when each run was first and last heard of."""
     lives: dict[str, tuple[float, float]] = {}
     for table in (capture.control_events, capture.attempt_events):
-        for row in table.select(["run", "t"]).to_pylist():
-            run, t = row["run"], row["t"]
-            if run is not None and t is not None:
-                first, last = lives.get(run, (t, t))
-                lives[run] = min(first, t), max(last, t)
+        told = table.select(["run", "t"]).drop_null().group_by("run").aggregate([("t", "min"), ("t", "max")])
+        for run, first, last in zip(*(told[name].to_pylist() for name in ("run", "t_min", "t_max")), strict=True):
+            before = lives.get(run, (first, last))
+            lives[run] = min(before[0], first), max(before[1], last)
     return lives
 
 

@@ -29,11 +29,9 @@ def reuse_without_rows(capture: Capture, scope: Scope) -> Value:
     Raises:
         NotMeasurable: too few responses say it, or the policy sets rows aside that are not there.
     """
-    usage = [
-        (a.get("cached_tokens"), a.get("prompt_tokens"), a.name)
-        for a in capture.derive(ledger).requests
-        if a.outcome == "completed" and a.get("prompt_tokens")
-    ]
+    completed = capture.derive(ledger).requests.that("completed")
+    told = zip(*map(completed.values, ("cached_tokens", "prompt_tokens", "name")), strict=True)
+    usage = [(cached, prompt, name) for cached, prompt, name in told if prompt]
     if not usage:
         raise NotMeasurable("needs cached_tokens of responses' usage, or served rows; the capture has neither")
     if scope.after_reset > 0:

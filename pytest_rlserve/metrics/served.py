@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Numbers
 
 _COVERED = 0.95
 """Share of completed requests that must carry a field for its metric to speak for them."""
@@ -57,8 +57,10 @@ def completed_numbers(capture: Capture) -> list[int]:
 def _completed_numbers(capture: Capture) -> list[int] | None:
     accounts = capture.derive(ledger)
     if accounts.attempts or accounts.requests:
-        owners = capture.derive(join).owners
-        return [number for number in sorted(owners) if owners[number].outcome == "completed"]
+        owner = capture.derive(join).owner
+        completed = np.append(accounts.all.are("completed"), False)  # the last is nobody
+        completed_rows: list[int] = np.flatnonzero(completed[owner]).tolist()
+        return completed_rows
     reasons = capture.scalars["finish_reason"]
     if not pc.any(pc.is_valid(reasons)).as_py():
         return None
@@ -80,8 +82,8 @@ def column(rows: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.floa
     return np.asarray(values.to_numpy(), dtype=np.float64)
 
 
-def tokens_by_attempt(capture: Capture) -> dict[tuple[str | None, str], int]:
-    """Return the output tokens of each attempt, by run and id, over all its requests, canceled and failed ones too.
+def tokens_by_attempt(capture: Capture) -> Numbers:
+    """Return the output tokens of each attempt, by its number, over all its requests, canceled and failed ones too.
 
     Served rows count; a request without a row counts by the usage that its client saw.
 
@@ -91,18 +93,17 @@ def tokens_by_attempt(capture: Capture) -> dict[tuple[str | None, str], int]:
     return capture.derive(_tokens_by_attempt)
 
 
-def _tokens_by_attempt(capture: Capture) -> dict[tuple[str | None, str], int]:
+def _tokens_by_attempt(capture: Capture) -> Numbers:
     joined = capture.derive(join)
-    produced = capture.scalars["output_tokens"].to_pylist()
-    known = sum(produced[number] is not None for number in joined.owners)
-    if known < _COVERED * len(joined.owners):
-        raise NotMeasurable(f"output_tokens is there for {known:,} of {len(joined.owners):,} requests of attempts")
-    tokens: dict[tuple[str | None, str], int] = defaultdict(int)
-    for number, owner in joined.owners.items():
-        tokens[owner.attempt] += produced[number] or 0
+    every = joined.ledger.all
+    produced = capture.scalars["output_tokens"].take(pa.array(joined.order, pa.int64()))
+    told = len(produced) - produced.null_count
+    if told < _COVERED * joined.joined:
+        raise NotMeasurable(f"output_tokens is there for {told:,} of {joined.joined:,} requests of attempts")
+    tokens: Numbers = np.zeros(int(every.attempts.max(initial=-1)) + 1, dtype=np.int64)
+    np.add.at(tokens, every.attempts[joined.owner[joined.order]], pc.fill_null(produced, 0).to_numpy())
     for why, accounts in joined.without_row.items():
         for account in accounts:
-            said = account.get("output_tokens") or 0
-            by_rows = tokens[account.attempt] if why == "lost turn" else 0
-            tokens[account.attempt] += max(said - by_rows, 0)
+            attempt, said = every.attempts[account.number], account.get("output_tokens") or 0
+            tokens[attempt] += max(said - (tokens[attempt] if why == "lost turn" else 0), 0)
     return tokens

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pytest_rlserve.columns import codes, groups, known, reals
 from pytest_rlserve.errors import NotMeasurable
-from pytest_rlserve.fleet import fleet
+from pytest_rlserve.fleet import origins
 from pytest_rlserve.joins import join
 from pytest_rlserve.metrics import WINDOW, Scope, Value, metric
 from pytest_rlserve.metrics.residence import flow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Reals
     from pytest_rlserve.metrics import MetricFunction
 
 Place = Literal["worker", "step", "group"]
 Times = dict[str, list[float]]
 
-_SPENT: Mapping[str, Callable[[dict[str, Any]], float | None]] = {
-    "queue": lambda row: row["prefill_wait_time_ms"],
-    "prefill": lambda row: row["prefill_time_ms"],
-    "decode": lambda row: None if row["total_time_ms"] is None else row["total_time_ms"] - (row["ttft_ms"] or 0.0),
-}
-SERVED = tuple(_SPENT)
+SERVED = ("queue", "prefill", "decode")
 """Stages of residence that a worker answers for."""
 _FIELDS = {"step": "step", "group": "group_id"}
 
@@ -37,23 +37,28 @@ def times_at(capture: Capture, scope: Scope, place: Place, stage: str = "") -> T
     Raises:
         NotMeasurable: fewer than two places are known.
     """
-    found: Times = defaultdict(list)
     if place == "worker":
-        names = ["decode_worker_id", "prefill_time_ms", "prefill_wait_time_ms", "ttft_ms", "total_time_ms"]
-        rows, known = capture.scalars.select(names).to_pylist(), capture.derive(fleet)
-        for number, owner in capture.derive(join).owners.items():
-            row = rows[number]
-            spent = _SPENT[stage](row)
-            if owner.outcome == "completed" and row["decode_worker_id"] is not None and spent is not None:
-                found[known.origin(str(row["decode_worker_id"]))].append(spent / 1e3)
+        joined = capture.derive(join)
+        completed = joined.ledger.all.are("completed")[joined.owner[joined.order]]
+        rows = capture.scalars.take(pa.array(joined.order, pa.int64()).filter(pa.array(completed)))
+        names, times = origins(capture, rows["decode_worker_id"]), _spent(rows, stage) / 1e3
     else:
-        for attempt in flow(capture, scope).ended:
-            where = attempt.get(_FIELDS[place])
-            if where is not None and attempt.ended_at is not None and attempt.dispatched_at is not None:
-                found[str(where)].append(attempt.ended_at - attempt.dispatched_at)
+        ended = flow(capture, scope).ended
+        names, times = ended.column(_FIELDS[place]), ended.reals("ended_at") - ended.reals("dispatched_at")
+    there = known(names) & ~np.isnan(times)
+    names, times = names.filter(pa.array(there)), times[there]
+    labels = names.to_pylist()
+    found = {str(labels[places[0]]): times[places].tolist() for places in groups(codes(names))}
     if len(found) < 2:
         raise NotMeasurable(f"{len(found)} {place}s are known; a spread needs two")
     return found
+
+
+def _spent(rows: pa.Table, stage: str) -> Reals:
+    """Return the milliseconds that each request spent in a stage."""
+    if stage == "decode":
+        return reals(rows["total_time_ms"]) - reals(pc.fill_null(rows["ttft_ms"], 0.0))
+    return reals(rows["prefill_wait_time_ms" if stage == "queue" else "prefill_time_ms"])
 
 
 def slowest(times: Times) -> tuple[str, float]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from pytest_rlserve.columns import reals
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics import WINDOW, Scope, Value, metric
@@ -17,19 +19,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_rlserve.capture import Capture, Window
-    from pytest_rlserve.ledger import Account
+    from pytest_rlserve.ledger import Accounts
 
 _ANY = "any policy version"
 _OPEN = "seconds in which the update gate was open"
 
 
-def _accepted(capture: Capture, window: Window) -> list[Account]:
+def _accepted(capture: Capture, window: Window) -> Accounts:
     attempts = capture.derive(ledger).attempts
-    if not any(account.acceptance for account in attempts):
+    if not attempts.decided.any():
         raise NotMeasurable("no attempt was accepted or rejected: the source does not record decisions")
-    if any(account.acceptance == "accepted" and account.decided_at is None for account in attempts):
+    accepted = attempts.that("accepted")
+    if np.isnan(accepted.reals("decided_at")).any():
         raise NotMeasurable("the source does not record when attempts were accepted")
-    return [a for a in attempts if a.acceptance == "accepted" and within(window, a.decided_at)]
+    return accepted.some(within(window, accepted.reals("decided_at")))
 
 
 def _left_out(window: Window) -> str:
@@ -54,7 +57,7 @@ def _restarted(window: Window) -> str:
 )
 def accepted_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     """Trajectories the trainer accepted, per second in which requests could be sent. The primary metric."""
-    span = window(capture, scope.skip_steps, scope.span)
+    span = capture.derive(window, scope.skip_steps, scope.span)
     accepted = len(_accepted(capture, span))
     return Value(accepted / span.open_seconds, accepted, _left_out(span))
 
@@ -70,7 +73,7 @@ def accepted_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def accepted_trajectory_wall_throughput(capture: Capture, scope: Scope) -> Value:
     """Trajectories the trainer accepted, per second on the clock."""
-    span = window(capture, scope.skip_steps, scope.span)
+    span = capture.derive(window, scope.skip_steps, scope.span)
     accepted = len(_accepted(capture, span))
     return Value(accepted / span.seconds, accepted, _restarted(span))
 
@@ -86,10 +89,11 @@ def accepted_trajectory_wall_throughput(capture: Capture, scope: Scope) -> Value
 )
 def fresh_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
     """Accepted trajectories whose lag is within the policy's `max_lag`, per second with the gate open."""
-    span = window(capture, scope.skip_steps, scope.span)
-    inside = {id(account) for account in _accepted(capture, span)}
-    fresh = [a for a, lag in lags(capture, scope) if id(a) in inside and 0 <= lag <= scope.max_lag]
-    return Value(len(fresh) / span.open_seconds, len(fresh), _left_out(span))
+    span = capture.derive(window, scope.skip_steps, scope.span)
+    inside = _accepted(capture, span)
+    accepted, found = lags(capture, scope)
+    fresh = int((np.isin(accepted.numbers, inside.numbers) & (found >= 0) & (found <= scope.max_lag)).sum())
+    return Value(fresh / span.open_seconds, fresh, _left_out(span))
 
 
 @metric(
@@ -103,10 +107,10 @@ def fresh_trajectory_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
     """Output tokens the trainer could use, per second with the gate open."""
-    span = window(capture, scope.skip_steps, scope.span)
+    span = capture.derive(window, scope.skip_steps, scope.span)
     accepted = _accepted(capture, span)
-    tokens = tokens_by_attempt(capture)
-    return Value(sum(tokens.get(a.attempt, 0) for a in accepted) / span.open_seconds, len(accepted), _left_out(span))
+    tokens = int(tokens_by_attempt(capture)[accepted.attempts].sum())
+    return Value(tokens / span.open_seconds, len(accepted), _left_out(span))
 
 
 @metric(
@@ -120,9 +124,9 @@ def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def output_token_throughput(capture: Capture, scope: Scope) -> Value:
     """Output tokens of completed requests, accepted or not, per second with the gate open."""
-    span = window(capture, scope.skip_steps, scope.span)
+    span = capture.derive(window, scope.skip_steps, scope.span)
     rows = completed_rows(capture)
-    inside = rows.filter([within(span, ended) for ended in rows["ended_at"].to_pylist()])
+    inside = rows.filter(pa.array(within(span, reals(rows["ended_at"]))))
     tokens = column(inside, "output_tokens").sum()
     return Value(float(tokens) / span.open_seconds, inside.num_rows, _left_out(span))
 
@@ -138,8 +142,8 @@ def output_token_throughput(capture: Capture, scope: Scope) -> Value:
 )
 def request_throughput(capture: Capture, scope: Scope) -> Value:
     """Completed requests per second with the gate open."""
-    span = window(capture, scope.skip_steps, scope.span)
-    inside = sum(within(span, ended) for ended in completed_rows(capture)["ended_at"].to_pylist())
+    span = capture.derive(window, scope.skip_steps, scope.span)
+    inside = int(within(span, reals(completed_rows(capture)["ended_at"])).sum())
     return Value(inside / span.open_seconds, inside, _left_out(span))
 
 
@@ -173,10 +177,11 @@ def step_makespan(capture: Capture, scope: Scope) -> NDArray[np.float64]:
 )
 def tail_bubble(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     """How long a step waited for its last tenth of attempts."""
-    ends = [a.ended_at for a in capture.derive(ledger).attempts if a.ended_at is not None]
+    ends = capture.derive(ledger).attempts.reals("ended_at")
+    ends = np.sort(ends[~np.isnan(ends)])
     bubbles = []
     for start, finish in step_spans(capture)[scope.skip_steps :]:
-        inside = [end for end in ends if start <= end <= finish]
+        inside = ends[np.searchsorted(ends, start) : np.searchsorted(ends, finish, side="right")]
         if len(inside) >= 10:
             bubbles.append(finish - float(np.quantile(inside, 0.9)))
     if not bubbles:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pytest_rlserve.capture import Capture, Window
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.ledger import ledger
-from pytest_rlserve.metrics.restarts import restarts
+from pytest_rlserve.metrics.restarts import restarts, undone
+
+if TYPE_CHECKING:
+    from pytest_rlserve.columns import Mask, Reals
 
 ENOUGH_COMPLETIONS = 30
 """Fewer completions in a window say nothing about a rate."""
@@ -21,6 +28,8 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
     bursts at step ends, so a window that cuts a step would count its work without its result. Without them it
     is the given `span`, else it runs from the first acceptance, which is not counted, to the last. What a restart
     undid is left out of it, and so is the time in which no process ran.
+
+    Ask for it through ``capture.derive(window, …)``.
 
     Raises:
         NotMeasurable: no whole step is left, nothing was accepted, or too little was completed in it.
@@ -52,10 +61,7 @@ def window(capture: Capture, skip_steps: int = 0, span: tuple[float, float] | No
     )
     if found.open_seconds <= 0:
         raise NotMeasurable(f"the update gate was shut during the whole window of {found.seconds:.1f} s")
-    completed = sum(
-        account.outcome == "completed" and within(found, account.ended_at)
-        for account in capture.derive(ledger).attempts
-    )
+    completed = int(within(found, capture.derive(ledger).attempts.that("completed").reals("ended_at")).sum())
     if completed < ENOUGH_COMPLETIONS:
         raise NotMeasurable(
             f"{completed} attempts were completed in the window of {found.seconds:.1f} s, under {ENOUGH_COMPLETIONS}"
@@ -72,22 +78,28 @@ def window_kind(capture: Capture, span: tuple[float, float] | None = None) -> st
     return kind if shut_spans(capture) else f"{kind}, no update gate recorded"
 
 
-def within(window: Window, instant: float | None) -> bool:
-    """Tell whether an instant lies in the window: after its start, up to and including its end."""
-    if instant is None or not window.start < instant <= window.end:
-        return False
-    return not any(start < instant <= end for start, end in window.excluded)
+def within(window: Window, instants: Reals) -> Mask:
+    """Mark the instants that lie in the window: after its start, up to and including its end."""
+    found: Mask = (window.start < instants) & (instants <= window.end)
+    for start, end in window.excluded:
+        found &= ~((start < instants) & (instants <= end))
+    return found
 
 
 def _events(capture: Capture, *names: str) -> list[dict[str, Any]]:
     """Return the events of those names by time; at one instant, in the order of the names."""
-    rows: list[dict[str, Any]] = capture.control_events.select(["event", "t", "step", "update"]).to_pylist()
-    return sorted((r for r in rows if r["event"] in names), key=lambda r: (r["t"], names.index(r["event"])))
+    rows = capture.control_events.select(["event", "t", "step", "update"])
+    some = rows.filter(pc.is_in(rows["event"], pa.array(names))).to_pylist()
+    return sorted(some, key=lambda row: (row["t"], names.index(row["event"])))
 
 
 def steps(capture: Capture) -> list[tuple[float, float, int]]:
     """Return start, finish and number of every step that has both, by start; of one that came again, the last time."""
-    undone = capture.derive(restarts)
+    return capture.derive(_steps)
+
+
+def _steps(capture: Capture) -> list[tuple[float, float, int]]:
+    left_out = capture.derive(restarts)
     started: dict[int, float] = {}
     found = []
     for event in _events(capture, "step_finished", "step_started"):
@@ -95,7 +107,7 @@ def steps(capture: Capture) -> list[tuple[float, float, int]]:
             started[event["step"]] = event["t"]
         elif event["step"] in started:
             found.append((started.pop(event["step"]), event["t"], event["step"]))
-    return sorted(step for step in found if not any(one.start <= step[0] < one.end for one in undone))
+    return sorted(step for step in found if not any(one.start <= step[0] < one.end for one in left_out))
 
 
 def step_spans(capture: Capture) -> list[tuple[float, float]]:
@@ -104,15 +116,11 @@ def step_spans(capture: Capture) -> list[tuple[float, float]]:
 
 
 def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
-    accepted = [account for account in capture.derive(ledger).attempts if account.acceptance == "accepted"]
-    if accepted and all(account.decided_at is None for account in accepted):
+    accepted = capture.derive(ledger).attempts.that("accepted").reals("decided_at")
+    told = accepted[~np.isnan(accepted)]
+    if len(accepted) and not len(told):
         raise NotMeasurable("no step records, and the source does not record when attempts were accepted")
-    decided = sorted(
-        account.decided_at
-        for account in accepted
-        if account.decided_at is not None
-        if not any(account.decided_at in one for one in capture.derive(restarts))
-    )
+    decided = sorted(told[~undone(capture, told)].tolist())
     if len(decided) < 2:
         raise NotMeasurable(f"no step records, and {len(decided)} accepted attempts span no time")
     return (
@@ -124,7 +132,7 @@ def _between_acceptances(capture: Capture) -> tuple[float, float, str]:
 
 def shut_spans(capture: Capture) -> list[tuple[float, float]]:
     """Return when each update shut the gate and opened it again, by opening; infinity if it never did."""
-    return _gates(capture)[0]
+    return capture.derive(_gates)[0]
 
 
 def _gates(capture: Capture) -> tuple[list[tuple[float, float]], list[float]]:
@@ -161,10 +169,7 @@ def _require_openings(capture: Capture, closings: list[tuple[float, float]]) -> 
     Taken at its word, it would shorten the window by all the time that was worked in, and a loss would read as a gain.
     """
     since = min((shut for shut, opened in closings if math.isinf(opened)), default=math.inf)
-    let_in = sum(
-        account.outcome == "completed" and account.dispatched_at is not None and account.dispatched_at > since
-        for account in capture.derive(ledger).attempts
-    )
+    let_in = int((capture.derive(ledger).attempts.that("completed").reals("dispatched_at") > since).sum())
     if let_in:
         raise NotMeasurable(
             f"no record opens the update gate again that was shut at {since:.3f}, "
@@ -177,12 +182,11 @@ def _require_closings(capture: Capture, start: float, end: float) -> None:
 
     The time that it was shut would count as worked in, and the update would read as a loss.
     """
-    for opened in sorted(_gates(capture)[1]):
-        let_in = sum(
-            account.dispatched_at is not None and start <= account.dispatched_at < opened
-            for account in capture.derive(ledger).attempts
-        )
-        if let_in and opened <= end:
+    early = sorted(capture.derive(_gates)[1])
+    dispatched = np.sort(capture.derive(ledger).attempts.reals("dispatched_at"))
+    before = np.searchsorted(dispatched, early) - np.searchsorted(dispatched, start)
+    for opened, let_in in zip(early, before.tolist(), strict=True):
+        if let_in > 0 and opened <= end:
             raise NotMeasurable(
                 f"no record shuts the update gate that was opened at {opened:.3f}, "
                 f"yet {let_in:,} attempts of the window had been dispatched before it"

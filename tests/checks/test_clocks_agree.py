@@ -9,7 +9,7 @@ from hand_made import EPOCH, Record, attempt, completed, control, jsonl, opened,
 
 from pytest_rlserve.capture import Capture
 from pytest_rlserve.checks import run_check
-from pytest_rlserve.joins.clocks import offsets, pairs
+from pytest_rlserve.joins.clocks import pairs
 from pytest_rlserve.metrics.measuring import measure
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_a_large_skew_fails_with_its_size_and_its_requests(tmp_path: Path, skew:
 
 
 def test_the_true_offset_lies_in_the_estimated_interval(tmp_path: Path) -> None:
-    (found,) = offsets(pairs(run(tmp_path, -3.25))["attempts.jsonl"])
+    (found,) = pairs(run(tmp_path, -3.25))["attempts.jsonl"].offsets
     assert found.low <= -3.25 <= found.high
     assert found.high - found.low == pytest.approx(0.04, abs=0.002)
 

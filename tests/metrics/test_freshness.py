@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def lag(capture: Capture, kind: Any = "start") -> float:
-    ((_, found),) = lags(capture, Scope(freshness=kind))
-    return found
+    _, (found,) = lags(capture, Scope(freshness=kind))
+    return float(found)
 
 
 MIXED = {"policy": 4, "policy_end": 7, "trained_version": 9, "tokens_by_version": {"4": 30, "5": 20, "7": 50}}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hand_made import EPOCH, Record, attempt, control, opened, request_end
 from samples import sample
 
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics.measuring import measure
-from pytest_rlserve.metrics.restarts import Restart, restarts
+from pytest_rlserve.metrics.restarts import Restart, restarts, undone
 from pytest_rlserve.metrics.window import step_spans, window
 
 if TYPE_CHECKING:
@@ -127,11 +128,10 @@ def test_a_gate_that_a_killed_process_had_shut_is_open_again_in_the_next(tmp_pat
 
 
 def test_where_only_trained_steps_are_told_the_step_before_shows_the_beginning() -> None:
-    (restart,) = sample("nemo_rl.jsonl").derive(restarts)
-    assert restart == Restart(1_790_000_061.0, 1_790_000_600.0, (3,))
-    assert 1_790_000_081.0 in restart  # the training that was thrown away
-    assert 1_790_000_061.0 not in restart  # step 2, which stands
-    assert 1_790_000_650.0 not in restart  # step 3 as it was trained again
+    capture = sample("nemo_rl.jsonl")
+    assert capture.derive(restarts) == (Restart(1_790_000_061.0, 1_790_000_600.0, (3,)),)
+    thrown_away, stands, trained_again = 1_790_000_081.0, 1_790_000_061.0, 1_790_000_650.0
+    assert undone(capture, np.array([thrown_away, stands, trained_again])).tolist() == [True, False, False]
 
 
 def test_two_restarts_are_two_spans(tmp_path: Path) -> None:

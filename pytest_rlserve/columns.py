@@ -1,0 +1,80 @@
+"""Columns of tables as numpy arrays, and what they have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    Mask = NDArray[np.bool_]
+    Numbers = NDArray[np.int64]
+    Reals = NDArray[np.float64]
+
+
+def whole(column: Any) -> pa.Array:
+    """Return a column in one piece."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def reals(column: Any) -> Reals:
+    """Return a column of numbers as floats; not a number where it is null, which no comparison holds for."""
+    return np.asarray(whole(column).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def mask(column: Any) -> Mask:
+    """Return a column of truths; what is null is false."""
+    return np.asarray(pc.fill_null(column, False), dtype=np.bool_)
+
+
+def known(column: Any) -> Mask:
+    """Tell where a column says anything."""
+    return np.asarray(pc.is_valid(column), dtype=np.bool_)
+
+
+def given(column: Any) -> Any:
+    """Return a column of text with nulls for what is empty."""
+    return pc.if_else(pc.equal(column, ""), None, column)
+
+
+def codes(*columns: Any) -> Numbers:
+    """Number the distinct combinations of some columns in the order in which they first appear; null is a value."""
+    found: Numbers = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        encoded = pc.dictionary_encode(whole(column), null_encoding="encode")
+        mixed = found * len(encoded.dictionary) + encoded.indices.to_numpy()
+        found = pa.array(mixed).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found
+
+
+def picked(column: pa.Array, rows: Numbers) -> pa.Array:
+    """Return the values of some rows; null where the number of the row is −1."""
+    return column.take(pa.array(rows, mask=rows < 0))
+
+
+def sorted_rows(columns: Mapping[str, Any]) -> Numbers:
+    """Return the numbers of rows in the order of some columns, the first one first; equal rows stay as they are."""
+    order = pc.sort_indices(pa.table(dict(columns)), [(name, "ascending") for name in columns])
+    found: Numbers = order.to_numpy().astype(np.int64)
+    return found
+
+
+def groups(numbers: Numbers, *, least: int = 1) -> Iterator[list[int]]:
+    """Go through the places of each number that stands in at least that many, numbers in order."""
+    counts = np.bincount(numbers)
+    several = np.flatnonzero(counts[numbers] >= least) if len(numbers) else numbers
+    order = several[np.argsort(numbers[several], kind="stable")]
+    edges = np.flatnonzero(np.diff(numbers[order])) + 1
+    return (part.tolist() for part in np.split(order, edges)) if len(order) else iter(())
+
+
+def totals(numbers: Numbers, values: Reals, least: int = 0) -> Reals:
+    """Return the sum of the values of each number from 0 on, added up in their order, for at least so many numbers."""
+    found: Reals = np.bincount(numbers, weights=values, minlength=least).astype(np.float64)
+    return found
