@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.columns import given, known
 from pytest_rlserve.fleet import fleet
-from pytest_rlserve.joins.versions import number, versions
+from pytest_rlserve.joins.versions import loaded_for, number, trained_on
 from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def _who(row: dict[str, Any], known: Fleet) -> str:
 
 
 def _lags(capture: Capture, accepted: Accounts) -> list[float | None]:
-    known = capture.derive(versions)
-    columns = accepted.values("policy"), known.loaded_for(accepted), known.trained_on(accepted)
+    untold = ~known(given(accepted.column("policy")))
+    columns = accepted.values("policy"), loaded_for(capture, accepted, untold), trained_on(capture, accepted)
     return [_lag(policy or loaded, trained) for policy, loaded, trained in zip(*columns, strict=True)]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_rlserve.capture import Coverage
+from pytest_rlserve.columns import given, known
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
-from pytest_rlserve.joins.versions import versions
+from pytest_rlserve.joins.versions import loaded_for
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.missed import served_by
 
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
 
 def coverage(capture: Capture) -> list[Coverage]:
     """Return one line a question; what there is nothing of is 0 of 0."""
-    accounts, joined, known = capture.derive(ledger), capture.derive(join), capture.derive(versions)
+    accounts, joined = capture.derive(ledger), capture.derive(join)
     attempts, rows = accounts.attempts, capture.scalars
     completed = attempts.that("completed")
     accepted = attempts.that("accepted")
     answered = (accounts.requests or attempts).that("completed")
-    policies = zip(accepted.values("policy"), known.loaded_for(accepted), strict=True)
-    generated = sum((policy or loaded) is not None for policy, loaded in policies)
+    untold = ~known(given(accepted.column("policy")))
+    loaded = loaded_for(capture, accepted, untold)
+    generated = int((~untold).sum()) + sum(version is not None for version in loaded)
     used = len(answered) - answered.column("cached_tokens").null_count
     served, fleet_of = capture.derive(served_by), capture.derive(fleet)
     weighed = sum(bool(fleet_of.versions(worker)) for worker in served)

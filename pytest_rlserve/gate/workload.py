@@ -10,8 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pytest_rlserve import units
 from pytest_rlserve.chains import ends
+from pytest_rlserve.columns import codes, given, known, reals
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.metrics.served import completed_numbers, completed_rows
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Numbers
 
 _KEPT = 256
 _OVERLAP = 0.95
@@ -42,26 +48,25 @@ def _workload(capture: Capture) -> dict[str, Any] | None:
         rows = completed_rows(capture)
     except NotMeasurable:
         return None
-    names = ["session_id", "received_at", "input_length", "input_tokens", "output_tokens", "trace_block_size"]
-    first: dict[str, tuple[float, int]] = {}
-    numbers = completed_numbers(capture)
-    lengths: list[tuple[int, int]] = []
-    for number, row in enumerate(rows.select(names).to_pylist()):
-        inputs = row["input_tokens"] if row["input_tokens"] is not None else row["input_length"]
-        if inputs is not None and row["output_tokens"] is not None:
-            lengths.append((inputs, row["output_tokens"]))
-        if row["session_id"] and row["received_at"] is not None:
-            seen = row["received_at"], number
-            first[row["session_id"]] = min(seen, first.get(row["session_id"], seen))
-    prompts = ends(capture.chains).take([numbers[number] for _, number in first.values()])
-    chains = set(prompts.drop_null().to_pylist())
-    if not chains or not lengths:
+    inputs, outputs = pc.coalesce(rows["input_tokens"], rows["input_length"]), rows["output_tokens"]
+    told = pc.and_(pc.is_valid(inputs), pc.is_valid(outputs))
+    lengths = {"input_tokens": inputs.filter(told), "output_tokens": outputs.filter(told)}
+    numbers = np.array(completed_numbers(capture))[_first_turns(rows)]
+    chains = set(ends(capture.chains).take(pa.array(numbers)).drop_null().to_pylist())
+    if not chains or not len(lengths["input_tokens"]):
         return None
-    return {
-        "chains": [str(chain) for chain in sorted(chains)[:_KEPT]],
-        "input_tokens": sum(one for one, _ in lengths) / len(lengths),
-        "output_tokens": sum(one for _, one in lengths) / len(lengths),
-    }
+    means = {name: pc.sum(some).as_py() / len(some) for name, some in lengths.items()}
+    return {"chains": [str(chain) for chain in sorted(chains)[:_KEPT]], **means}
+
+
+def _first_turns(rows: pa.Table) -> Numbers:
+    """Return the places of the rows that each session began with."""
+    sessions, received = given(rows["session_id"]), reals(rows["received_at"])
+    some = np.flatnonzero(known(sessions) & ~np.isnan(received))
+    order = some[np.argsort(received[some], kind="stable")]
+    _, first = np.unique(codes(sessions)[order], return_index=True)
+    found: Numbers = order[first]
+    return found
 
 
 def workload_differences(baseline: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Mask
     from pytest_rlserve.ledger import Accounts
 
 _FLEET = ""
@@ -29,51 +30,20 @@ _Times = list[tuple[float, str]]
 
 @dataclass(frozen=True, eq=False)
 class Versions:
-    """What the records of a capture say about policy versions, apart from the attempts' own words."""
+    """What the control records of a capture say about policy versions."""
 
     steps: dict[int, str]
     """Trainer step → the version it trains."""
     loaded: dict[str, _Times]
     """Worker → when it had which version loaded; what is told of the whole fleet is each worker's, too."""
-    received: dict[int, tuple[float, str]]
-    """Attempt, by its number → when its first request was received, and by which worker."""
-
-    def loaded_for(self, accounts: Accounts) -> list[str | None]:
-        """Return the version that was loaded where each attempt began; never the one it merely asked for.
-
-        That is its worker's when it received the attempt's first request. Without served rows it is the version
-        that all workers had when the attempt was dispatched, if they had the same.
-        """
-        found = []
-        for attempt, dispatched in zip(accounts.attempts.tolist(), accounts.values("dispatched_at"), strict=True):
-            if attempt in self.received:
-                instant, worker = self.received[attempt]
-                found.append(_at(self.loaded.get(worker, self.loaded[_FLEET]), instant))
-            else:
-                found.append(None if dispatched is None else _at(self._common, dispatched))
-        return found
-
-    def trained_on(self, accounts: Accounts) -> list[str | None]:
-        """Return the version that trained on each accepted attempt.
-
-        That is what its acceptance says, else the version of the step it names, else the newest version that the
-        workers had been given when it was accepted.
-        """
-        names = ("trained_version", "step", "decided_at")
-        return [
-            said if said is not None
-            else self.steps[step] if step in self.steps
-            else None if decided is None
-            else _at(self._newest, decided)
-            for said, step, decided in zip(*map(accounts.values, names), strict=True)
-        ]  # fmt: skip
 
     @cached_property
-    def _newest(self) -> _Times:
+    def newest(self) -> _Times:
+        """Return when any worker loaded which version."""
         return sorted(one for some in self.loaded.values() for one in some)
 
     @cached_property
-    def _common(self) -> list[tuple[float, str | None]]:
+    def common(self) -> list[tuple[float, str | None]]:
         """Return when all workers had which version; None from when on they differed."""
         workers = [worker for worker in self.loaded if worker != _FLEET] or [_FLEET]
         has: dict[str, str | None] = dict.fromkeys(workers)
@@ -88,6 +58,45 @@ class Versions:
             many[version] += 1
             found.append((t, version if len(many) == 1 else None))
         return found
+
+
+def loaded_for(capture: Capture, accounts: Accounts, untold: Mask) -> list[str | None]:
+    """Return the version that was loaded where each attempt began; never the one it merely asked for.
+
+    That is its worker's when it received the attempt's first request. Without served rows it is the version
+    that all workers had when the attempt was dispatched, if they had the same. It is looked up for those who have not
+    told their own only, and None for the others.
+    """
+    found: list[str | None] = [None] * len(accounts)
+    if not untold.any():
+        return found
+    known, first = capture.derive(versions), capture.derive(_first_workers)
+    attempts, dispatched = accounts.attempts.tolist(), accounts.values("dispatched_at")
+    for place in np.flatnonzero(untold).tolist():
+        if attempts[place] in first:
+            instant, worker = first[attempts[place]]
+            found[place] = _at(known.loaded.get(worker, known.loaded[_FLEET]), instant)
+        elif dispatched[place] is not None:
+            found[place] = _at(known.common, dispatched[place])
+    return found
+
+
+def trained_on(capture: Capture, accounts: Accounts) -> list[str | None]:
+    """Return the version that trained on each accepted attempt.
+
+    That is what its acceptance says, else the version of the step it names, else the newest version that the
+    workers had been given when it was accepted.
+    """
+    known, found = capture.derive(versions), list[str | None]()
+    columns = map(accounts.values, ("trained_version", "step", "decided_at"))
+    for said, step, decided in zip(*columns, strict=True):
+        if said is not None:
+            found.append(said)
+        elif step in known.steps:
+            found.append(known.steps[step])
+        else:
+            found.append(None if decided is None else _at(known.newest, decided))
+    return found
 
 
 def _at(told: Sequence[tuple[float, str | None]], instant: float) -> str | None:
@@ -111,10 +120,11 @@ def versions(capture: Capture) -> Versions:
             loaded.setdefault(event["worker_id"] or _FLEET, []).append((event["t"], version))
     fleet = loaded[_FLEET]
     loaded = {worker: sorted(some if some is fleet else [*some, *fleet]) for worker, some in loaded.items()}
-    return Versions(steps, loaded, _first_workers(capture))
+    return Versions(steps, loaded)
 
 
 def _first_workers(capture: Capture) -> dict[int, tuple[float, str]]:
+    """Return for each attempt, by its number, when its first request was received, and by which worker."""
     joined = capture.derive(join)
     rows = capture.scalars.select(["received_at", "decode_worker_id"]).take(pa.array(joined.order, pa.int64()))
     attempts = joined.ledger.all.attempts[joined.owner[joined.order]]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pytest_rlserve.columns import known
 from pytest_rlserve.errors import NotMeasurable
-from pytest_rlserve.joins.versions import number, versions
+from pytest_rlserve.joins.versions import loaded_for, number, trained_on
 from pytest_rlserve.ledger import ledger
 from pytest_rlserve.metrics.restarts import undone
 
@@ -37,11 +38,11 @@ def _lags(capture: Capture, freshness: str) -> tuple[Accounts, Reals]:
     accepted = accepted.some(~undone(capture, accepted.reals("decided_at")))
     if not accepted:
         raise NotMeasurable("no attempt was accepted")
-    known = capture.derive(versions)
     found = []
     columns = [accepted.values(name) for name in ("attempt_id", "policy", "policy_end", "tokens_by_version")]
-    loaded = zip(known.trained_on(accepted), known.loaded_for(accepted), strict=True)
-    for (trained, began_with), (name, *said) in zip(loaded, zip(*columns, strict=True), strict=True):
+    loaded = loaded_for(capture, accepted, ~known(accepted.column("policy")))
+    told = zip(trained_on(capture, accepted), loaded, *columns, strict=True)
+    for trained, began_with, name, *said in told:
         own = _generating(freshness, name, *said)
         generating = began_with if own is None else own
         if trained is None or generating is None:

@@ -31,7 +31,10 @@ def completed_rows(capture: Capture) -> pa.Table:
 
 
 def _completed_rows(capture: Capture) -> pa.Table:
-    return capture.scalars.take(pa.array(completed_numbers(capture), pa.int64()))
+    numbers = completed_numbers(capture)
+    if len(numbers) == capture.scalars.num_rows:
+        return capture.scalars
+    return capture.scalars.take(pa.array(numbers, pa.int64()))
 
 
 def completed_numbers(capture: Capture) -> list[int]:
