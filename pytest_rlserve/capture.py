@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pytest_rlserve import model
-from pytest_rlserve.chains import CHAINS, Deferred, chains_of, expand, gathered
+from pytest_rlserve.chains import CHAINS, chains_of, expand
+from pytest_rlserve.scattered import Deferred, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

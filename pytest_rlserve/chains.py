@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -101,42 +100,6 @@ class Chains:
         return table
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """A chains table in another process or on another machine, of which only the rows' last hashes are here."""
-
-    fetch: Callable[[], pa.Table]
-    ends: pa.Array
-
-
-class Deferred:
-    """A chains table in parts, some of which are elsewhere until somebody asks."""
-
-    def __init__(self, parts: Iterable[Any]) -> None:
-        """Take the parts in order: tables, and tables that are elsewhere."""
-        self.parts = list(parts)
-
-    def table(self) -> pa.Table:
-        """Return the whole table."""
-        self.parts = [gathered(part) for part in self.parts]
-        return pa.concat_tables(self.parts) if self.parts else CHAINS.empty_table()
-
-
-def gathered(chains: Any) -> pa.Table:
-    """Return a chains table, wherever it is."""
-    if isinstance(chains, pa.Table):
-        return chains
-    table: pa.Table = chains.table() if isinstance(chains, Deferred) else chains.fetch()
-    return table
-
-
-def joined(parts: Sequence[Any]) -> Any:
-    """Put chains together; nothing that is elsewhere is fetched for it."""
-    if all(isinstance(part, pa.Table) for part in parts):
-        return pa.concat_tables(parts) if parts else CHAINS.empty_table()
-    return Deferred(parts)
-
-
 def chains_of(lists: pa.ChunkedArray) -> pa.Table:
     """Return the chains of whole lists; none of them shares anything."""
     batches = []
@@ -146,10 +109,16 @@ def chains_of(lists: pa.ChunkedArray) -> pa.Table:
     return pa.Table.from_batches(batches, schema=CHAINS)
 
 
-def lengths(chains: pa.Table) -> Numbers:
-    """Return how many hashes each row has; −1 where it has none to tell of."""
-    own = pc.fill_null(pc.list_value_length(chains["own"]), -1).to_numpy().astype(np.int64)
-    found: Numbers = np.where(own < 0, own, own + chains["shared"].to_numpy())
+def packing(chains: pa.Table) -> pa.Table:
+    """Return how each row is packed, without any hash: `back`, `shared`, and the `size` of its own part or null."""
+    sizes = pc.list_value_length(chains["own"]).cast(pa.int64())
+    return pa.table({"back": chains["back"], "shared": chains["shared"], "size": sizes})
+
+
+def lengths(packed: pa.Table) -> Numbers:
+    """Return how many hashes each row has, −1 where it has none to tell of, by how rows are packed."""
+    own = pc.fill_null(packed["size"], -1).to_numpy()
+    found: Numbers = np.where(own < 0, own, own + packed["shared"].to_numpy())
     return found
 
 
@@ -158,19 +127,15 @@ def lists_of(chains: pa.Table, rows: Iterable[int]) -> list[list[int] | None]:
     return [_list(chains, row) for row in rows]
 
 
-def ends(chains: Any) -> pa.ChunkedArray:
-    """Return the last hash of each row, which stands for its whole prompt; nothing is fetched for it."""
-    if isinstance(chains, Elsewhere):
-        return pa.chunked_array([chains.ends], pa.uint64())
-    if isinstance(chains, Deferred):
-        return pa.chunked_array([one for part in chains.parts for one in ends(part).chunks], pa.uint64())
+def ends(chains: pa.Table) -> pa.ChunkedArray:
+    """Return the last hash of each row, which stands for its whole prompt."""
     found = []
     for own in chains["own"].chunks:
         offsets = np.asarray(own.offsets)
         own_ends = np.asarray(own.values)[np.maximum(offsets[1:], 1) - 1] if len(own.values) else np.zeros(len(own))
         found.append(pa.array(own_ends, pa.uint64(), mask=offsets[1:] == offsets[:-1]))
     whole = pa.chunked_array(found, pa.uint64())
-    borrowed = np.flatnonzero(whole.is_null().to_numpy() & (lengths(chains) > 0))
+    borrowed = np.flatnonzero(whole.is_null().to_numpy() & (lengths(packing(chains)) > 0))
     if not len(borrowed):
         return whole
     filled = whole.to_pylist()

@@ -5,21 +5,19 @@ One element a row of the requests table, in the table's order; −1 or NaN where
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.blocks import held_by_others
-from pytest_rlserve.chains import unpack
 from pytest_rlserve.fleet import fleet
+from pytest_rlserve.scattered import lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Sequence
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from pytest_rlserve.capture import Capture
@@ -30,12 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """What the rows say of their prompts."""
+    """What the rows say of their prompts; what is no number is told by codes, equal ones for the same."""
 
-    hashes: NDArray[np.uint64]
-    starts: Numbers
-    ends: Numbers
-    """After the last whole block: a block that is only begun is never shared."""
+    blocks: Numbers
+    """Whole blocks: one that is only begun is never shared. 0 where a row is not `hashed`."""
     block: Numbers
     """Tokens of a block."""
     length: Numbers
@@ -49,15 +45,22 @@ class Prompts:
     ended: Times
     rank: Numbers
     """Place in the order of arrival; by request id within one millisecond."""
-    worker: tuple[str | None, ...]
-    """Whose prefix cache served it: the prefill worker, where there are two."""
-    session: tuple[str | None, ...]
-    cache: tuple[Hashable | None, ...]
+    workers: tuple[str, ...]
+    served: Numbers
+    """Whose prefix cache served it, as the place in `workers`: the prefill worker, where there are two."""
+    cache: Numbers
     """Worker and data-parallel rank: each rank has a cache of its own."""
-    kind: tuple[Hashable, ...]
+    session: Numbers
+    kind: Numbers
     """Model and block size: blocks of different kinds are never the same."""
     hashed: NDArray[np.bool_]
     """Rows with blocks, a block size and a time of receipt."""
+
+    @property
+    def worker(self) -> tuple[str | None, ...]:
+        """The worker that served each row."""
+        names = [*self.workers, None]
+        return tuple(names[code] for code in self.served.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +70,27 @@ class Visits:
     rows: Numbers
     cells: Numbers
 
+    def same(self, other: Visits) -> bool:
+        """Tell whether the same rows met in the same caches."""
+        return np.array_equal(self.cells, other.cells) and np.array_equal(self.rows, other.rows)
+
 
 def prompts(capture: Capture) -> Prompts:
     """Return the prompts of a capture; ask for them through ``capture.derive(prompts)``."""
     table = capture.scalars
-    packed = capture.packed
-    hashes, offsets = unpack(packed)
+    hashes = lengths(capture.chains)
     block, length = _whole(table, "trace_block_size"), _whole(table, "input_length")
     received = _real(table, "received_at")
-    hashed = packed["own"].is_valid().to_numpy() & (block > 0) & (length >= 0) & ~np.isnan(received)
-    starts = offsets[:-1]
-    whole = np.where(hashed, np.minimum(np.diff(offsets), length // np.maximum(block, 1)), 0)
+    hashed = (hashes >= 0) & (block > 0) & (length >= 0) & ~np.isnan(received)
     first = received + _real(table, "ttft_ms") / 1e3
-    ids = pc.coalesce(table["prefill_worker_id"], table["decode_worker_id"]).to_pylist()
-    ranks = pc.coalesce(table["prefill_dp_rank"], table["decode_dp_rank"]).to_pylist()
-    models = table["model"].drop_null().unique().to_pylist()
+    served, ids = _coded(pc.coalesce(table["prefill_worker_id"], table["decode_worker_id"]))
+    ranks = np.asarray(pc.fill_null(pc.coalesce(table["prefill_dp_rank"], table["decode_dp_rank"]), 0), dtype=np.int64)
+    model, models = _coded(table["model"])
     order = pc.sort_indices(table, sort_keys=[("received_at", "ascending"), ("request_id", "ascending")])
     rank = np.empty(table.num_rows, dtype=np.int64)
     rank[np.asarray(order)] = np.arange(table.num_rows)
     return Prompts(
-        hashes=hashes,
-        starts=starts,
-        ends=starts + whole,
+        blocks=np.where(hashed, np.minimum(hashes, length // np.maximum(block, 1)), 0),
         block=block,
         length=length,
         tokens=np.where(_whole(table, "input_tokens") >= 0, _whole(table, "input_tokens"), length),
@@ -97,13 +99,11 @@ def prompts(capture: Capture) -> Prompts:
         first_token=np.where(np.isnan(first), received, first),
         ended=_real(table, "ended_at"),
         rank=rank,
-        worker=tuple(None if one is None else str(one) for one in ids),
-        session=tuple(table["session_id"].to_pylist()),
-        cache=tuple(None if one is None else (one, rank or 0) for one, rank in zip(ids, ranks, strict=True)),
-        kind=tuple(
-            (model if len(models) > 1 else None, size)
-            for model, size in zip(table["model"].to_pylist(), block.tolist(), strict=True)
-        ),
+        workers=tuple(map(str, ids)),
+        served=served,
+        cache=np.where(served < 0, -1, _combined(served, ranks)),
+        session=_coded(table["session_id"])[0],
+        kind=_combined(model if len(models) > 1 else np.zeros_like(model), block),
         hashed=hashed,
     )
 
@@ -116,13 +116,23 @@ def _real(table: pa.Table, name: str) -> Times:
     return np.asarray(table[name].to_numpy(), dtype=np.float64)
 
 
+def _coded(column: pa.ChunkedArray) -> tuple[Numbers, list[object]]:
+    """Return for each value its place among the different ones, −1 for null, and the different ones."""
+    one = column.combine_chunks().dictionary_encode()
+    return np.asarray(pc.fill_null(one.indices, -1), dtype=np.int64), one.dictionary.to_pylist()
+
+
+def _combined(one: Numbers, other: Numbers) -> Numbers:
+    """Return codes that are equal where both are; pairs are in the order of their numbers."""
+    least = int(other.min(initial=0))
+    return one * (int(other.max(initial=0)) - least + 1) + other - least
+
+
 def by_worker(found: Prompts, cuts: Callable[[str], list[float]]) -> Visits:
     """Return the visits to workers' own caches; `cuts` says when a worker's cache stopped being the same."""
-
-    def cell(row: int, epoch: int) -> Hashable | None:
-        return None if found.cache[row] is None else (found.cache[row], epoch)
-
-    return _visits(found, {worker: cuts(worker) for worker in set(found.worker) if worker is not None}, cell)
+    instants = [np.array(cuts(worker), dtype=np.float64) for worker in found.workers]
+    rows, epochs = _epochs(found, instants, np.flatnonzero(found.hashed & (found.served >= 0)))
+    return _distinct(rows, _combined(found.cache[rows], epochs))
 
 
 def by_version(found: Prompts, capture: Capture) -> Visits:
@@ -131,101 +141,37 @@ def by_version(found: Prompts, capture: Capture) -> Visits:
     A request that reached no worker belongs to the version that was loaded last anywhere.
     """
     known = capture.derive(fleet)
-    loads = {worker or "": known.versions(worker) for worker in set(found.worker) if worker is not None}
-    loads[""] = sorted(one for some in loads.values() for one in some)
-
-    def cell(row: int, epoch: int) -> Hashable:
-        return found.kind[row], loads[found.worker[row] or ""][epoch - 1][1] if epoch else None
-
-    return _visits(found, {worker: [t for t, _ in some] for worker, some in loads.items()}, cell)
-
-
-def _visits(found: Prompts, cuts: dict[str, list[float]], cell_of: Callable[[int, int], Hashable | None]) -> Visits:
-    """Pair every hashed row with the cells of the epochs between its receipt and its first token."""
-    codes: dict[Hashable, int] = {}
-    rows, cells = [], []
-    hashed = np.flatnonzero(found.hashed)
-    times = zip(hashed.tolist(), found.received[hashed].tolist(), found.first_token[hashed].tolist(), strict=True)
-    for row, received, first_token in times:
-        some = cuts.get(found.worker[row] or "", ())
-        epochs = range(bisect_right(some, received), bisect_right(some, first_token) + 1)
-        for cell in dict.fromkeys(cell_of(row, epoch) for epoch in epochs):
-            # once each: a row that met a cache twice is no other row to itself
-            if cell is not None:
-                rows.append(row)
-                cells.append(codes.setdefault(cell, len(codes)))
-    return Visits(np.array(rows, dtype=np.int64), np.array(cells, dtype=np.int64))
+    loads = [known.versions(worker) for worker in found.workers]
+    loads.append(sorted(one for some in loads for one in some))
+    instants = [np.array([t for t, _ in some], dtype=np.float64) for some in loads]
+    rows, epochs = _epochs(found, instants, np.flatnonzero(found.hashed))
+    codes: dict[str | None, int] = {None: 0}
+    versions = [[codes.setdefault(one, len(codes)) for one in (None, *(v for _, v in some))] for some in loads]
+    starts = np.cumsum([0, *map(len, versions)])
+    served = np.where(found.served < 0, len(loads) - 1, found.served)[rows]
+    version = np.array([one for some in versions for one in some], dtype=np.int64)[starts[served] + epochs]
+    return _distinct(rows, _combined(found.kind[rows], version))
 
 
-def available_blocks(found: Prompts, visits: Visits) -> Numbers:
-    """Return for each row how many leading blocks its cache could hold by its first token; −1 without a visit.
-
-    A block is available if another request that contains it came to the same cache before the row's first token.
-    """
-    most = np.full(len(found.starts), -1, dtype=np.int64)
-    order = np.lexsort((found.rank[visits.rows], visits.cells))
-    rows, cells = visits.rows[order], visits.cells[order]
-    for some in np.split(rows, np.flatnonzero(np.diff(cells)) + 1):
-        held = held_by_others(
-            found.hashes, found.starts[some], found.ends[some], found.received[some], found.first_token[some]
-        )
-        np.maximum.at(most, some, held)
-    return most
+def _epochs(found: Prompts, cuts: Sequence[Times], rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Pair rows with each epoch from their receipt to their first token; the last cuts are of rows without a worker."""
+    first, last = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    order = np.argsort(found.served[rows], kind="stable")
+    served = found.served[rows][order]
+    for some in np.split(order, np.flatnonzero(np.diff(served)) + 1) if len(order) else ():
+        instants, mine = cuts[found.served[rows[some[0]]]], rows[some]
+        first[some] = np.searchsorted(instants, found.received[mine], side="right")
+        last[some] = np.searchsorted(instants, found.first_token[mine], side="right")
+    counts = np.maximum(last - first + 1, 0)
+    ahead = np.cumsum(counts) - counts
+    return np.repeat(rows, counts), np.repeat(first - ahead, counts) + np.arange(int(counts.sum()))
 
 
-def continued_tokens(found: Prompts, visits: Visits, available: Numbers) -> tuple[Numbers, Numbers]:
-    """Return how many prompt tokens each row could find, the output of earlier turns of its session included.
-
-    Output is in the cache too, but a trace has no hashes of it, nor of the block in which a turn's prompt ends. So
-    there are two answers: tokens that are there for certain, as the available blocks cover the earlier turn's
-    whole prompt; and tokens that are there if the prompt repeats the earlier turn token by token.
-    """
-    held = np.maximum(available, 0) * np.maximum(found.block, 0)
-    certain, possible, blocks = held.tolist(), held.tolist(), (available * found.block).tolist()
-    turns: dict[Hashable, list[Turn]] = {}
-    order = np.argsort(found.rank[visits.rows], kind="stable")
-    known = _turns(found)
-    for row, cell in zip(visits.rows[order].tolist(), visits.cells[order].tolist(), strict=True):
-        if found.session[row] is None:
-            continue
-        here = known[row]
-        earlier = turns.setdefault((found.session[row], cell), [])
-        for turn in reversed(earlier):
-            if not _continues(found.hashes, turn, here):
-                continue
-            end = min(turn.length + turn.output - 1, here.length) // here.block * here.block
-            possible[row] = max(possible[row], end)
-            if turn.length <= blocks[row]:
-                certain[row] = max(certain[row], end)
-                break
-        earlier.append(here)
-    return np.array(certain, dtype=np.int64), np.array(possible, dtype=np.int64)
-
-
-class Turn(NamedTuple):
-    """A row's prompt in plain numbers, which are quicker one by one than those of an array."""
-
-    start: int
-    end: int
-    block: int
-    length: int
-    output: int
-    first_token: float
-    ended: float
-
-
-def _turns(found: Prompts) -> list[Turn]:
-    columns = (getattr(found, name).tolist() for name in ("starts", "ends", *Turn._fields[2:]))
-    return list(map(Turn._make, zip(*columns, strict=True)))
-
-
-def _continues(hashes: NDArray[np.uint64], turn: Turn, row: Turn) -> bool:
-    """Tell whether a prompt begins with the whole blocks of an earlier turn that had ended by then."""
-    if not turn.ended <= row.first_token or turn.length > row.length or turn.output < 1 or turn.block != row.block:
-        return False
-    blocks = turn.end - turn.start
-    if blocks > row.end - row.start:
-        return False
-    if blocks and hashes[row.start + blocks - 1] != hashes[turn.start + blocks - 1]:
-        return False  # where any block differs, the last one nearly always does
-    return bool((hashes[row.start : row.start + blocks] == hashes[turn.start : turn.end]).all())
+def _distinct(rows: Numbers, cells: Numbers) -> Visits:
+    """Return visits, each once, as a row that met a cache twice is no other row to itself; cells are numbered anew."""
+    _, cells = np.unique(cells, return_inverse=True)
+    if len(rows) < 2 or (np.diff(rows) > 0).all():
+        return Visits(rows, cells)
+    several = int(cells.max()) + 1
+    both = np.unique(rows * several + cells)
+    return Visits(both // several, both % several)

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
-from pytest_rlserve.prompts import available_blocks, by_version, by_worker, continued_tokens, prompts
+from pytest_rlserve.prefixes import available_blocks, continued_tokens, prefixes
+from pytest_rlserve.prompts import by_version, by_worker, prompts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     from numpy.typing import NDArray
 
     from pytest_rlserve.capture import Capture
@@ -83,23 +82,21 @@ class Reach:
     """Tokens, with that output where the prompt may repeat it."""
 
 
-def _reach(found: Prompts, visits: Visits) -> Reach:
-    available = available_blocks(found, visits)
-    return Reach(available, *continued_tokens(found, visits, available))
+def _reach(capture: Capture, visits: Visits) -> Reach:
+    """Return what each row could find in the caches that it met; the same visits are judged once."""
+    done = capture.derive(_reaches)
+    for known, reach in done:
+        if visits.same(known):
+            return reach
+    tree, found = prefixes(capture), capture.derive(prompts)
+    available = available_blocks(tree, found, visits)
+    done.append((visits, Reach(available, *continued_tokens(tree, found, visits, available))))
+    return done[-1][1]
 
 
-def _in_workers(capture: Capture, cuts: Callable[[str], list[float]]) -> Reach:
-    """Return what each row could find in its worker's cache, cut at those instants; the same cuts are judged once."""
-    found, done = capture.derive(prompts), capture.derive(_reaches)
-    key = tuple((worker, tuple(cuts(worker))) for worker in sorted({one for one in found.worker if one is not None}))
-    if key not in done:
-        done[key] = _reach(found, by_worker(found, cuts))
-    return done[key]
-
-
-def _reaches(capture: Capture) -> dict[Hashable, Reach]:
+def _reaches(capture: Capture) -> list[tuple[Visits, Reach]]:
     """Return where the answers of one capture are kept."""
-    return {}
+    return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +121,10 @@ def ceilings(capture: Capture) -> Ceilings:
     def cuts(worker: str) -> list[float]:
         return sorted({*known.emptied(worker), *known.changes(worker)})
 
-    return Ceilings(fleet=tokens(_reach(found, by_version(found, capture))), worker=tokens(_in_workers(capture, cuts)))
+    return Ceilings(
+        fleet=tokens(_reach(capture, by_version(found, capture))),
+        worker=tokens(_reach(capture, by_worker(found, cuts))),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,10 +148,9 @@ def excess(capture: Capture) -> Excess:
     """
     found, known, numbers = capture.derive(prompts), capture.derive(fleet), capture.derive(cached)
     said = numbers.best
-    served = np.array([cache is not None for cache in found.cache], dtype=bool)
-    judged = found.hashed & served & (said >= 0) & (said <= found.tokens)
-    current = _in_workers(capture, known.changes).possible
-    lasting = _in_workers(capture, lambda worker: known.emptied(worker, valid=True)).possible
+    judged = found.hashed & (found.served >= 0) & (said >= 0) & (said <= found.tokens)
+    current = _reach(capture, by_worker(found, known.changes)).possible
+    lasting = _reach(capture, by_worker(found, lambda worker: known.emptied(worker, valid=True))).possible
     beyond = judged & (said - current >= found.block)
     # A router's index may outlive a cache, so a prediction counts only where the records tell of cache resets.
     told = said is numbers.engine or any(update.tells("cache_reset") for update in known.updates)
@@ -164,14 +163,10 @@ def excess(capture: Capture) -> Excess:
 def _began_before(capture: Capture, found: Prompts) -> Mask:
     """Tell which rows may have met blocks from before the capture: nothing says when their cache was empty."""
     known = capture.derive(fleet)
-    first: dict[str, float] = {}
-    for worker, received in zip(found.worker, found.received.tolist(), strict=True):
-        if worker is not None:
-            first[worker] = min(received, first.get(worker, received))
-    until = dict.fromkeys(first, -np.inf)
-    for worker, since in first.items():
+    limits = np.full(len(found.workers) + 1, -np.inf)
+    for code, worker in enumerate(found.workers):
+        since = np.fmin.reduce(found.received[found.served == code])
         starts = [*known.emptied(worker), *(t for t, _ in known.versions(worker))]
         if not any(t <= since for t in starts):
-            until[worker] = min((t for t in starts if t in known.changes(worker)), default=np.inf)
-    limits = np.array([until.get(worker or "", -np.inf) for worker in found.worker], dtype=np.float64)
-    return np.asarray(found.received < limits)
+            limits[code] = min((t for t in starts if t in known.changes(worker)), default=np.inf)
+    return np.asarray(found.received < limits[found.served])

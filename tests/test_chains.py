@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_rlserve import chains as module
 from pytest_rlserve.capture import Capture
-from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, ends, expand, lengths, lists_of
+from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, ends, expand, lengths, lists_of, packing
 from pytest_rlserve.checks import CHECKS, run_checks
 from pytest_rlserve.engine.share import load, save
 from pytest_rlserve.gate.workload import workload_of
@@ -61,7 +61,7 @@ def test_some_rows_are_told_without_unpacking_all(both: tuple[pa.Table, list[Row
     numbers = range(len(rows))
     assert lists_of(table, numbers) == rows
     assert ends(table).to_pylist() == [row[-1] if row else None for row in rows]
-    assert lengths(table).tolist() == [-1 if row is None else len(row) for row in rows]
+    assert lengths(packing(table)).tolist() == [-1 if row is None else len(row) for row in rows]
 
 
 @given(packed(), packed())
@@ -90,18 +90,28 @@ _OF_BLOCKS = {"kv_", "warmup_time", "no_stale_kv", "reuse_is_possible"}
 """What speaks of the blocks of prompts, by the beginning of its name."""
 
 
-def test_only_what_speaks_of_blocks_unpacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = open_capture(EXAMPLE)
-    for module_of in ("chains", "prompts"):
-        monkeypatch.setattr(f"pytest_rlserve.{module_of}.unpack", lambda chains: pytest.fail("unpacked"))
-    plain = [name for name in (*CHECKS, *METRICS) if not name.startswith(tuple(_OF_BLOCKS))]
-    run_checks(capture, names=[name for name in plain if name in CHECKS])
-    for name in plain:
+def run(capture: Capture, names: list[str]) -> None:
+    run_checks(capture, names=[name for name in names if name in CHECKS])
+    for name in names:
         if name in METRICS:
             measure(capture, name)
     workload_of([capture])
+
+
+def test_only_what_speaks_of_blocks_looks_for_equal_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = open_capture(EXAMPLE)
+    monkeypatch.setattr("pytest_rlserve.prefixes.repeats", lambda chains: pytest.fail("looked"))
+    run(capture, [name for name in (*CHECKS, *METRICS) if not name.startswith(tuple(_OF_BLOCKS))])
     with pytest.raises(pytest.fail.Exception):
         measure(capture, "kv_reuse_ceiling")
+
+
+def test_no_check_and_no_metric_unpacks_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = open_capture(EXAMPLE)
+    monkeypatch.setattr("pytest_rlserve.chains.unpack", lambda chains: pytest.fail("unpacked"))
+    run(capture, [*CHECKS, *METRICS])
+    with pytest.raises(pytest.fail.Exception):
+        assert capture.requests
 
 
 def test_asking_whether_there_are_requests_unpacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

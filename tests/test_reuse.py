@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +36,21 @@ def ms(value: float) -> int:
     return round(EPOCH * 1000 + value)
 
 
+def rolling(prompt: list[int]) -> list[int]:
+    """Hashes that each stand for the prompt up to its block."""
+    steps = itertools.accumulate(prompt, lambda before, one: [*before, one], initial=list[int]())
+    return [int.from_bytes(blake2b(repr(step).encode(), digest_size=8).digest()) for step in list(steps)[1:]]
+
+
 @st.composite
 def requests(draw: st.DrawFn) -> list[Record]:
     """Rows of two workers and three sessions that often begin like an earlier one; times are milliseconds."""
     rows: list[Record] = []
-    hashes = st.integers(0, 3) | st.sampled_from([2**63, 2**64 - 1])
+    prompts = [list[int]()]
     for number in range(draw(st.integers(1, 8))):
-        start = draw(st.sampled_from(rows))["request"]["replay"]["input_sequence_hashes"] if rows else []
-        prompt = start[: draw(st.integers(0, len(start)))] + draw(st.lists(hashes, max_size=3))
+        start = draw(st.sampled_from(prompts))
+        prompt = start[: draw(st.integers(0, len(start)))] + draw(st.lists(st.integers(0, 3), max_size=3))
+        prompts.append(prompt)
         length = max(len(prompt) * BLOCK - draw(st.integers(0, BLOCK - 1)), 0)
         received = draw(st.integers(0, 40))
         took = draw(st.integers(0, 12))
@@ -52,7 +61,7 @@ def requests(draw: st.DrawFn) -> list[Record]:
             "cached_tokens": draw(st.integers(0, length)),
             "request_received_ms": ms(received),
             "total_time_ms": float(took),
-            "replay": {"trace_block_size": BLOCK, "input_length": length, "input_sequence_hashes": prompt},
+            "replay": {"trace_block_size": BLOCK, "input_length": length, "input_sequence_hashes": rolling(prompt)},
         }
         if draw(st.integers(0, 9)):
             request["worker"] = {"decode_worker_id": draw(st.sampled_from([7, 2**64 - 1]))}

@@ -10,6 +10,7 @@ from pytest_rlserve import units
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.checks.told_elsewhere import told_elsewhere
+from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
 from pytest_rlserve.prompts import prompts
@@ -55,7 +56,10 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
             else "there are no served requests: it takes Dynamo's request trace"
         )
         return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=why + (told_elsewhere(capture) if rows else ""))
-    found = capture.derive(excess)
+    try:
+        found = capture.derive(excess)
+    except NotMeasurable as error:
+        return Outcome(observed=0, of=0, noun=_NOUN, inconclusive=str(error))
     told = found.judged & _of_known_version(capture)
     judged, silent = int(found.judged.sum()), _silent(capture)
     findings = [*_stale(capture), *([] if found.predicted else _unexplained(capture))]

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlserve.capture import Finding
-from pytest_rlserve.chains import lengths
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.scattered import lengths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def replay_ready(capture: Capture, evidence: Evidence) -> Outcome:
     All rows or none name a session, all use one block size, and a parent session has a row of its own.
     """
     rows = capture.scalars.select(list(_COLUMNS)).to_pylist()
-    for row, hashes in zip(rows, lengths(capture.packed).tolist(), strict=True):
+    for row, hashes in zip(rows, lengths(capture.chains).tolist(), strict=True):
         row["hashes"] = None if hashes < 0 else hashes
     findings = [
         Finding(

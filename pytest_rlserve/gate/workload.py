@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve import units
-from pytest_rlserve.chains import ends
 from pytest_rlserve.columns import codes, given, known, reals
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.gate.rounding import rounded
 from pytest_rlserve.metrics.served import completed_numbers, completed_rows
+from pytest_rlserve.scattered import ends
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

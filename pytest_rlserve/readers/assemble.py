@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from pytest_rlserve import model
 from pytest_rlserve.capture import Capture, Finding, Source
-from pytest_rlserve.chains import chains_of, joined
+from pytest_rlserve.chains import chains_of
 from pytest_rlserve.engine import local, progress
 from pytest_rlserve.readers import READERS, on_ray, shards, whole, worker_ids
+from pytest_rlserve.scattered import joined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlserve.chains import Elsewhere
 from pytest_rlserve.engine import cluster, progress
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers.pieces import Piece, read_apart
 from pytest_rlserve.readers.reach import settings
 from pytest_rlserve.readers.store import located
 from pytest_rlserve.readers.whole import Whole, planned_pieces, put_together
+from pytest_rlserve.scattered import Elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,8 @@ def _content(
     for piece in pieces:
         (answer, tables), chains = next(answers)
         progress.advance(piece.end - piece.start, sum(answer["kinds"].values()))
-        there = Elsewhere(chains, tables.pop("ends"))
+        packing = tables.pop("packing")
+        there = Elsewhere(chains, packing.drop_columns(["end"]), packing["end"])
         read.append((answer, piece, partial(dict, tables, chains=there)))
     whole, *each = sums()
     content = put_together(Whole(file), read, whole or None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from isal import isal_zlib
 
-from pytest_rlserve.chains import ends
+from pytest_rlserve.chains import ends, packing
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers.blocks import uncollected
 from pytest_rlserve.readers.dynamo import Shard
@@ -129,7 +129,7 @@ def read_piece(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]], pa.Table]:
-    """Read one piece; the hashes, which are most of it, are returned apart, and only each row's last one with it.
+    """Read one piece; the hashes, which are most of it, are returned apart, and only how rows are packed with it.
 
     Raises:
         UsageError: the file is not here, or another one.
@@ -142,7 +142,7 @@ def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]]
         raise UsageError(f"{piece.path} has {file.stat().st_size:,} bytes there and {piece.size:,} where pytest runs")
     answer, tables = _read(piece, file)
     chains = tables.pop("chains")
-    return (answer, tables | {"ends": ends(chains).combine_chunks()}), chains
+    return (answer, tables | {"packing": packing(chains).append_column("end", ends(chains))}), chains
 
 
 def _read(piece: Piece, path: Place) -> tuple[dict[str, Any], dict[str, pa.Table]]:

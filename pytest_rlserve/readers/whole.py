@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve import model
-from pytest_rlserve.chains import joined
 from pytest_rlserve.engine import local
 from pytest_rlserve.readers.dynamo import Shard
 from pytest_rlserve.readers.pieces import Piece, cuts, read_piece
+from pytest_rlserve.scattered import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

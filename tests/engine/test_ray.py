@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hand_made import jsonl, members, request_end
 
-from pytest_rlserve.chains import Deferred
 from pytest_rlserve.engine import cluster
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.gate.items import items
@@ -27,6 +26,7 @@ from pytest_rlserve.readers import on_ray as reading
 from pytest_rlserve.readers import open_capture
 from pytest_rlserve.readers.pieces import Piece, read_apart
 from pytest_rlserve.reports import render
+from pytest_rlserve.scattered import Deferred
 
 from .conftest import ROOT
 
