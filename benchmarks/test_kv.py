@@ -180,7 +180,9 @@ def test_40_million_hashes_against_sets_and_polars(tmp_path: Path) -> None:
     median = {name: statistics.median(used for used, _ in some) for name, some in times.items()}
     clocks = {name: statistics.median(clock for _, clock in some) for name, some in times.items()}
     reused = found.sum() / len(rows.hashes)
-    print(f"\n{len(rows.hashes):,} hashes, {reused:.0%} reused, Python {sys.version.split()[0]}, numpy {np.__version__}")
+    print(
+        f"\n{len(rows.hashes):,} hashes, {reused:.0%} reused, Python {sys.version.split()[0]}, numpy {np.__version__}"
+    )
     for name, seconds in median.items():
         print(f"  {name:7} {seconds:6.2f} s  {seconds / median['ours']:5.1f} x   ({clocks[name]:.2f} s on the clock)")
     print("  bytes a hash above the input: " + ", ".join(f"{name} {more:.1f}" for name, more in extra.items()))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from pytest_rlserve import model
+from pytest_rlserve import model, scattered
 from pytest_rlserve.chains import CHAINS, chains_of, expand
-from pytest_rlserve.scattered import Deferred, gathered
+from pytest_rlserve.scattered import Deferred, Left, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -151,7 +151,7 @@ class Capture:
     name: str
     scalars: pa.Table = field(default_factory=model.SCALARS.empty_table)
     """The requests table without its hashes, which many questions do not need."""
-    chains: pa.Table | Deferred = field(default_factory=CHAINS.empty_table)
+    chains: pa.Table | Deferred | Left = field(default_factory=CHAINS.empty_table)
     """The hashes of the requests' prompts, packed; row by row beside `scalars`."""
     payloads: pa.Table = field(default_factory=model.PAYLOADS.empty_table)
     tools: pa.Table = field(default_factory=model.TOOLS.empty_table)
@@ -216,7 +216,7 @@ class Capture:
     def halves(self) -> Iterator[tuple[str, pa.Table]]:
         """Go through the tables as they are kept, the requests in two halves."""
         yield "scalars", self.scalars
-        yield "chains", self.packed
+        yield from scattered.tables(self.chains)
         yield from ((name, getattr(self, name)) for name in model.TABLES if name != "requests")
 
     def replace(self, **changes: Any) -> Capture:

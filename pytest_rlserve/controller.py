@@ -48,11 +48,12 @@ class Controller:
         _ = self.run.policy  # one that is wrong stops the run here
         if config.getoption("numprocesses", None) and not config.option.collectonly:
             from pytest_rlserve.engine.share import save
+            from pytest_rlserve.recurring import left_there
 
             captures = self._open().captures
             self.run.folder = tempfile.mkdtemp(prefix="rlserve-")
             for number, capture in enumerate(captures):
-                save(capture, Path(self.run.folder, f"{number:04d}"))
+                save(left_there(capture), Path(self.run.folder, f"{number:04d}"))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

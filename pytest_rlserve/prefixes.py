@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_rlserve.errors import NotMeasurable
-from pytest_rlserve.links import relinked
 from pytest_rlserve.minima import nearest_below
 from pytest_rlserve.prompts import prompts
-from pytest_rlserve.scattered import links, repeats
+from pytest_rlserve.recurring import linked
 from pytest_rlserve.tree import grown
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def prefixes(capture: Capture) -> Tree:
 
 
 def _grown(capture: Capture) -> Tree | NotMeasurable:
-    linked, differ = relinked(links(capture.chains), *repeats(capture.packed))
+    links, differ = capture.derive(linked)
     if differ:
         rows = capture.scalars.select(["source", "line"]).take(differ).to_pylist()
         one, other = (f"{row['source']}:{row['line']}" for row in rows)
@@ -44,7 +43,7 @@ def _grown(capture: Capture) -> Tree | NotMeasurable:
             f"{one} and {other} have the same block hash after different blocks: each of input_sequence_hashes has to "
             "stand for the whole prompt up to its block"
         )
-    return grown(linked.above, linked.begin, capture.derive(prompts).blocks)
+    return grown(links.above, links.begin, capture.derive(prompts).blocks)
 
 
 def available_blocks(tree: Tree, found: Prompts, visits: Visits) -> Numbers:

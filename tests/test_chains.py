@@ -15,11 +15,14 @@ from pytest_rlserve.capture import Capture
 from pytest_rlserve.chains import CHAINS, HASHES, Chains, chains_of, ends, expand, lengths, lists_of, packing
 from pytest_rlserve.checks import CHECKS, run_checks
 from pytest_rlserve.engine.share import load, save
+from pytest_rlserve.errors import UsageError
 from pytest_rlserve.gate.workload import workload_of
 from pytest_rlserve.metrics import METRICS
 from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.model import REQUESTS, Batches
 from pytest_rlserve.readers import open_capture
+from pytest_rlserve.recurring import left_there
+from pytest_rlserve.scattered import Deferred
 
 Row = list[int] | None
 EXAMPLE = Path(__file__).parents[1] / "examples" / "baseline_kv"
@@ -86,6 +89,19 @@ def test_a_capture_gives_requests_with_their_hashes_and_takes_them_back(tmp_path
     assert load(tmp_path / "shared").requests.equals(requests)
 
 
+def test_what_stays_elsewhere_is_judged_in_another_process_as_here(tmp_path: Path) -> None:
+    here = open_capture(EXAMPLE)
+    apart = here.replace(chains=Deferred([here.chains]))
+    save(left_there(apart), tmp_path / "shared")
+    found = load(tmp_path / "shared")
+    assert not (tmp_path / "shared" / "chains.arrow").exists()
+    assert run_checks(found, names=CHECKS) == run_checks(here, names=CHECKS)
+    assert [measure(found, name) for name in METRICS] == [measure(here, name) for name in METRICS]
+    assert workload_of([found]) == workload_of([here])
+    with pytest.raises(UsageError, match="the block hashes of this capture stay on Ray"):
+        assert found.requests
+
+
 _OF_BLOCKS = {"kv_", "warmup_time", "no_stale_kv", "reuse_is_possible"}
 """What speaks of the blocks of prompts, by the beginning of its name."""
 
@@ -100,7 +116,7 @@ def run(capture: Capture, names: list[str]) -> None:
 
 def test_only_what_speaks_of_blocks_looks_for_equal_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     capture = open_capture(EXAMPLE)
-    monkeypatch.setattr("pytest_rlserve.prefixes.repeats", lambda chains: pytest.fail("looked"))
+    monkeypatch.setattr("pytest_rlserve.recurring.recurring", lambda chains: pytest.fail("looked"))
     run(capture, [name for name in (*CHECKS, *METRICS) if not name.startswith(tuple(_OF_BLOCKS))])
     with pytest.raises(pytest.fail.Exception):
         measure(capture, "kv_reuse_ceiling")

@@ -21,7 +21,8 @@ from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.model import SCALARS, Batches
 from pytest_rlserve.prefixes import available_blocks, prefixes
 from pytest_rlserve.prompts import by_worker, prompts
-from pytest_rlserve.scattered import links, repeats
+from pytest_rlserve.recurring import recurring
+from pytest_rlserve.scattered import links
 from pytest_rlserve.tree import grown
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
@@ -145,7 +146,7 @@ def test_hashes_that_do_not_stand_for_all_before_them_are_noticed(found: Drawn) 
     for some in found.hashes:
         for place, one in enumerate(some):
             before.setdefault(one, set()).add(some[place - 1] if place else None)
-    _, odd = relinked(links(found.chains()), *repeats(found.chains()))
+    _, odd = relinked(links(found.chains()), *recurring(found.chains()))
     assert (odd is not None) == any(len(some) > 1 for some in before.values())
 
 
@@ -163,14 +164,14 @@ def packed(*rows: tuple[int, int, list[int]]) -> pa.Table:
 )
 def test_a_hash_after_another_one_than_before_is_noticed_wherever_it_stands(prompts: tuple[list[int], ...]) -> None:
     table = packed(*((0, 0, prompt) for prompt in prompts))
-    assert relinked(links(table), *repeats(table))[1] is not None
+    assert relinked(links(table), *recurring(table))[1] is not None
 
 
 def test_a_row_that_leaves_another_before_that_one_begins_is_no_part_of_it() -> None:
     # The third row is packed after the second, but has only the first block in common with it, which is the first
     # row's; the fourth has two blocks of the first row, and so of the second.
     table = packed((0, 0, [1, 2, 3]), (1, 2, [4]), (1, 1, [5]), (3, 2, [6]))
-    linked, _ = relinked(links(table), *repeats(table))
+    linked, _ = relinked(links(table), *recurring(table))
     tree = grown(linked.above, linked.begin, np.array([3, 3, 2, 3]))
     ones, others = np.array([0, 0, 0, 1, 1, 2]), np.array([1, 2, 3, 2, 3, 3])
     assert tree.shared(ones, others).tolist() == [2, 1, 2, 1, 2, 1]

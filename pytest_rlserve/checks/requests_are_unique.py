@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from pytest_rlserve.capture import Finding
-from pytest_rlserve.chains import lists_of
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.model import HASHES
+from pytest_rlserve.scattered import lists_of
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -39,7 +39,7 @@ def requests_are_unique(capture: Capture, evidence: Evidence) -> Outcome:
 
 def _whole(capture: Capture, numbers: list[int]) -> list[dict[str, Any]]:
     """Return some rows with their hashes."""
-    hashes = lists_of(capture.packed, numbers)
+    hashes = lists_of(capture.chains, numbers)
     rows = capture.scalars.take(numbers).to_pylist()
     return [{**row, HASHES: own} for row, own in zip(rows, hashes, strict=True)]
 

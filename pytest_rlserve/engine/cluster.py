@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from functools import partial
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -71,12 +71,28 @@ def _knock(address: str | None) -> None:
         raise UsageError(f"there is no Ray cluster at {address}: {reason}")
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Something in Ray's object store, on whatever machine."""
+
+    ref: Any
+
+    def fetch(self) -> Any:
+        """Bring it here."""
+        return _fetched(self.ref)
+
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function of it and more arguments gives, in a task of its own."""
+        remote = import_module("ray").remote(function).options(max_retries=_ATTEMPTS)
+        return _fetched(remote.remote(self.ref, *arguments))
+
+
 def run(
     function: Callable[[Any], tuple[Any, Any]],
     tasks: Sequence[Any],
     address: str | None,
     settings: node.Settings | None = None,
-) -> Iterator[tuple[Any, Callable[[], Any]]]:
+) -> Iterator[tuple[Any, Kept]]:
     """Begin every task on Ray.
 
     Args:
@@ -87,7 +103,7 @@ def run(
             nor stores, so they may be credentials.
 
     Returns:
-        The small thing of each task, and what fetches the large one, in the order of the tasks.
+        The small thing of each task, and the large one where it is, in the order of the tasks.
 
     Raises:
         UsageError: there is no cluster, or (from the iterator) it could not do a task.
@@ -95,11 +111,39 @@ def run(
     ray = connect(address)
     remote = ray.remote(node.work).options(num_returns=2, max_retries=_ATTEMPTS, name=f"rlserve {function.__name__}")
     answers = [remote.remote(function, __version__, settings or {}, task) for task in tasks]
-    return ((_fetched(ray, small), partial(_fetched, ray, large)) for small, large in answers)
+    return ((_fetched(small), Kept(large)) for small, large in answers)
 
 
-def _fetched(ray: Any, ref: Any) -> Any:
+def shuffled(
+    deal: Callable[..., Iterator[Any]], parts: Sequence[tuple[Any, ...]], judge: Callable[..., Any], shares: int
+) -> Iterator[Any]:
+    """Let every part be dealt out where it is, and each share of all parts be judged in one task.
+
+    Args:
+        deal: yields the shares of a part; takes what stands for a part in `parts`, and the number of shares.
+        parts: arguments of `deal`, in which `Kept` stands for what it keeps.
+        judge: takes one share of each part, in the order of the parts.
+        shares: how many.
+
+    Yields:
+        What `judge` says of each share.
+
+    Raises:
+        UsageError: the cluster could not do a task.
+    """
+    ray = import_module("ray")
+    dealing = ray.remote(deal).options(num_returns=shares, max_retries=_ATTEMPTS)
+    judging = ray.remote(judge).options(max_retries=_ATTEMPTS)
+    dealt = [dealing.remote(*(one.ref if isinstance(one, Kept) else one for one in part), shares) for part in parts]
+    if shares == 1:
+        dealt = [[one] for one in dealt]
+    for answer in [judging.remote(*some) for some in zip(*dealt, strict=True)]:
+        yield _fetched(answer)
+
+
+def _fetched(ref: Any) -> Any:
     """Return what a task gave, as soon as it is there."""
+    ray = import_module("ray")
     try:
         watch.wait(ray, ref)
         return ray.get(ref)

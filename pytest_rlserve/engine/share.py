@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pytest_rlserve.capture import Capture, Finding, Manifest, Source
 from pytest_rlserve.model import mapped
+from pytest_rlserve.scattered import of_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,5 +47,6 @@ def load(folder: Path) -> Capture:
         sources=tuple(Source(**{**source, "covers": tuple(source["covers"])}) for source in rest["sources"]),
         findings=tuple(Finding(**{**finding, "ids": tuple(finding["ids"])}) for finding in rest["findings"]),
         not_read=tuple((path, why) for path, why in rest["not_read"]),
+        chains=of_tables(tables),
         **tables,
     )

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.chains import lists_of
 from pytest_rlserve.columns import given, known
 from pytest_rlserve.joins import join
+from pytest_rlserve.scattered import lists_of
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -30,7 +30,7 @@ def duplicates(capture: Capture) -> dict[int, str]:
     numbers = pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist()
     first: dict[str, dict[str, Any]] = {}
     found = {}
-    rows, prompts = capture.scalars.take(numbers).to_pylist(), lists_of(capture.packed, numbers)
+    rows, prompts = capture.scalars.take(numbers).to_pylist(), lists_of(capture.chains, numbers)
     for number, row, prompt in zip(numbers, rows, prompts, strict=True):
         said = {name: value for name, value in row.items() if name not in _PLACE} | {"prompt": prompt}
         same = first.setdefault(row["request_id"], said)
@@ -87,5 +87,5 @@ def _same_prompt(capture: Capture, rows: dict[int, dict[str, Any]], one: int, ot
     """Tell whether two rows have the same blocks; only prompts of one length are unpacked to see."""
     if rows[one]["input_length"] != rows[other]["input_length"]:
         return False
-    first, second = lists_of(capture.packed, (one, other))
+    first, second = lists_of(capture.chains, (one, other))
     return bool(first) and first == second

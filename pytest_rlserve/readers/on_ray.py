@@ -54,7 +54,7 @@ def read(files: Sequence[File], engine: str) -> list[Content | None]:
 
 
 def _content(
-    file: File, pieces: list[Piece], answers: Iterator[tuple[Any, Callable[[], Any]]], sums: Callable[[], list[str]]
+    file: File, pieces: list[Piece], answers: Iterator[tuple[Any, cluster.Kept]], sums: Callable[[], list[str]]
 ) -> Content | None:
     """Put one file together from the next answers."""
     read: list[tuple[dict[str, Any], Piece, Callable[[], dict[str, Any]]]] = []
@@ -102,7 +102,7 @@ def _apart(file: File, pieces: Sequence[Piece]) -> bool:
     return len(pieces) > 1 and not isinstance(file.path, Path)
 
 
-def _next(answers: Iterator[tuple[Any, Callable[[], Any]]]) -> Any:
+def _next(answers: Iterator[tuple[Any, cluster.Kept]]) -> Any:
     return next(answers)
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hand_made import jsonl, members, request_end
 
+from pytest_rlserve import recurring
+from pytest_rlserve.checks import CHECKS, run_check, run_checks
 from pytest_rlserve.engine import cluster
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.gate.items import items
@@ -52,15 +54,54 @@ def test_two_nodes_read_what_one_process_reads(two_nodes: Any) -> None:
         assert ours.equals(theirs), name
 
 
-def test_hashes_stay_with_the_workers_until_they_are_asked_for(two_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = on_ray(EXAMPLE, two_nodes)
+@pytest.fixture
+def unfetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where hashes come here."""
     monkeypatch.setattr(Deferred, "table", lambda self: pytest.fail("fetched"))
-    assert workload_of([found]) == workload_of([open_capture(EXAMPLE)])
+
+
+@pytest.mark.usefixtures("unfetched")
+def test_no_check_and_no_metric_fetches_hashes(two_nodes: Any) -> None:
+    found, here = on_ray(EXAMPLE, two_nodes), open_capture(EXAMPLE)
+    assert workload_of([found]) == workload_of([here])
+    assert run_checks(found, names=CHECKS) == run_checks(here, names=CHECKS)
     for name in METRICS:
-        if not name.startswith(("kv_", "warmup_time")):
-            measure(found, name)
+        assert measure(found, name) == measure(here, name)
     with pytest.raises(pytest.fail.Exception, match="fetched"):
-        measure(found, "kv_reuse_ceiling")
+        assert found.requests
+
+
+@pytest.mark.usefixtures("unfetched")
+def test_only_the_prompts_of_rows_with_one_id_are_asked_for(two_nodes: Any, tmp_path: Path) -> None:
+    replay = {"trace_block_size": 16, "input_length": 48, "input_sequence_hashes": [2**64 - 1, 2, 3]}
+    for shard, other in enumerate(([2**64 - 1, 2, 3], [2**64 - 1, 2, 4])):
+        rows = [request_end(f"r{shard}{n}", replay=replay) for n in range(9)]
+        rows.append(request_end("same", replay=replay | {"input_sequence_hashes": other}))
+        file = tmp_path / f"request-trace.{shard:06d}.jsonl.gz"
+        file.write_bytes(members(*(jsonl([row]) for row in rows)))
+    found, here = on_ray(tmp_path, two_nodes), open_capture(tmp_path)
+    result = run_check(found, "requests_are_unique")
+    assert result == run_check(here, "requests_are_unique")
+    assert "with other input_sequence_hashes" in result.message()
+    assert isinstance(found.chains, Deferred)
+    assert {row: len(hashes or ()) for row, hashes in found.chains.told.items()} == {9: 3, 19: 3}
+
+
+def test_a_worker_that_is_killed_while_it_looks_for_equal_hashes_changes_nothing(
+    two_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note, usual = tmp_path / "note", recurring._again
+
+    def again(*parts: Any) -> Any:
+        if not note.exists():
+            note.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return usual(*parts)
+
+    found, here = on_ray(EXAMPLE, two_nodes), open_capture(EXAMPLE)
+    monkeypatch.setattr(recurring, "_again", again)
+    assert measure(found, "kv_reuse_ceiling") == measure(here, "kv_reuse_ceiling")
+    assert note.exists()
 
 
 def test_a_damaged_shard_is_told_as_here(two_nodes: Any, tmp_path: Path) -> None:
@@ -92,7 +133,7 @@ def test_a_worker_that_is_killed_is_replaced(two_nodes: Any, tmp_path: Path) -> 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     answers = cluster.run(work, [0, 1], two_nodes.address)
-    assert [(small, large()) for small, large in answers] == [(0, 0), (1, 10)]
+    assert [(small, large.fetch()) for small, large in answers] == [(0, 0), (1, 10)]
     killer.join(timeout=5)
     assert len(set(note.read_text(encoding="ascii").split())) == 2
 
@@ -125,7 +166,8 @@ def report_of(capture: Capture) -> str:
     return render(build(gate, judged), "json")
 
 
-def test_the_report_is_the_same_byte_for_byte(two_nodes: Any) -> None:
+@pytest.mark.usefixtures("unfetched")
+def test_the_report_is_the_same_byte_for_byte_without_any_hash_here(two_nodes: Any) -> None:
     assert report_of(on_ray(EXAMPLE, two_nodes)) == report_of(open_capture(EXAMPLE))
 
 
