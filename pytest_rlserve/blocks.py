@@ -34,7 +34,7 @@ def dealt(hashes: Hashes, shares: int) -> Iterator[tuple[Hashes, Numbers]]:
     if shares == 1:
         yield hashes, np.arange(len(hashes))
         return
-    first = (hashes >> np.uint64(56)).astype(np.uint8) >> np.uint8(8 - (shares.bit_length() - 1))
+    first = hashes.astype("<u8", copy=False).view(np.uint8)[7::8] >> np.uint8(9 - shares.bit_length())
     for share in range(shares):
         places = np.flatnonzero(first == share)
         yield hashes[places], places

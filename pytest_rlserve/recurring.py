@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from pytest_rlserve import blocks
 from pytest_rlserve.engine import cluster
 from pytest_rlserve.joins.repeats import duplicates, served_again
 from pytest_rlserve.links import relinked
+from pytest_rlserve.repack import repacked
 from pytest_rlserve.scattered import Deferred, Elsewhere, Left, ends, links, packing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from pytest_rlserve.capture import Capture
@@ -36,7 +37,8 @@ def linked(capture: Capture) -> tuple[Links, tuple[int, int] | None]:
     """
     if isinstance(capture.chains, Left):
         return capture.chains.links, capture.chains.differ
-    return relinked(links(capture.chains), *recurring(capture.chains))
+    chains = repacked(capture.chains) if isinstance(capture.chains, pa.Table) else capture.chains
+    return relinked(links(chains), *recurring(chains))
 
 
 def recurring(chains: Any) -> tuple[Numbers, Numbers]:
@@ -58,9 +60,11 @@ def recurring(chains: Any) -> tuple[Numbers, Numbers]:
 
 def _dealt(chains: pa.Table, start: int, shares: int) -> Iterator[Share]:
     """Yield the own hashes of a part in shares, with their places among those of all parts, which begin at `start`."""
-    lists = [np.asarray(own.flatten()) for own in chains["own"].chunks]
-    for hashes, places in blocks.dealt(np.concatenate([np.zeros(0, dtype=np.uint64), *lists]), shares):
-        yield hashes, places + start
+    lists = [np.asarray(own.flatten()) for own in chains["own"].chunks] or [np.zeros(0, dtype=np.uint64)]
+    starts = start + np.cumsum([0, *map(len, lists)])
+    for some in zip(*(blocks.dealt(hashes, shares) for hashes in lists), strict=True):
+        places = [places + before for (_, places), before in zip(some, starts, strict=False)]
+        yield np.concatenate([hashes for hashes, _ in some]), np.concatenate(places)
 
 
 def _again(*parts: Share) -> tuple[Numbers, Numbers]:

@@ -22,6 +22,7 @@ from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.model import REQUESTS, Batches
 from pytest_rlserve.readers import open_capture
 from pytest_rlserve.recurring import left_there
+from pytest_rlserve.repack import repacked
 from pytest_rlserve.scattered import Deferred
 
 Row = list[int] | None
@@ -77,6 +78,34 @@ def test_tables_of_two_files_stay_apart(one: tuple[pa.Table, list[Row]], two: tu
 @given(packed())
 def test_whole_lists_can_be_packed_again(both: tuple[pa.Table, list[Row]]) -> None:
     assert expand(chains_of(expand(both[0]))).to_pylist() == both[1]
+
+
+@given(packed(), st.sampled_from([1, 2, 3]))
+def test_packing_once_more_changes_no_list(both: tuple[pa.Table, list[Row]], every: int) -> None:
+    lists = expand(both[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pytest_rlserve.repack._EVERY", every)
+        for table in (both[0], chains_of(lists), pa.concat_tables([both[0], chains_of(lists)])):
+            assert expand(repacked(table)).to_pylist() == expand(table).to_pylist()
+            assert repacked(table).schema == CHAINS
+
+
+def test_turns_without_sessions_are_packed_once_more() -> None:
+    turns = [list(range(length)) for length in (64, 200, 300, 129)]
+    other = [*range(64), *range(1000, 1200)]
+    table = repacked(chains_of(pa.chunked_array([[*turns, other, None]], HASHES)))
+    assert expand(table).to_pylist() == [*turns, other, None]
+    assert packing(table).to_pydict() == {
+        "back": [0, 1, 1, 2, 4, 0],
+        "shared": [0, 64, 192, 128, 64, 0],
+        "size": [64, 136, 108, 1, 200, None],
+    }
+
+
+def test_rows_of_one_hash_that_differ_before_it_are_not_packed_together() -> None:
+    one, other = list(range(64)), [7, *range(1, 64)]
+    table = chains_of(pa.chunked_array([[one, other]], HASHES))
+    assert packing(repacked(table))["shared"].to_pylist() == [0, 0]
 
 
 def test_a_capture_gives_requests_with_their_hashes_and_takes_them_back(tmp_path: Path) -> None:

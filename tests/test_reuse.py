@@ -49,7 +49,8 @@ def requests(draw: st.DrawFn) -> list[Record]:
     prompts = [list[int]()]
     for number in range(draw(st.integers(1, 8))):
         start = draw(st.sampled_from(prompts))
-        prompt = start[: draw(st.integers(0, len(start)))] + draw(st.lists(st.integers(0, 3), max_size=3))
+        kept = draw(st.just(len(start)) | st.integers(0, len(start)))
+        prompt = start[:kept] + draw(st.lists(st.integers(0, 3), max_size=3))
         prompts.append(prompt)
         length = max(len(prompt) * BLOCK - draw(st.integers(0, BLOCK - 1)), 0)
         received = draw(st.integers(0, 40))

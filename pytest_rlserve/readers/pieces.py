@@ -22,6 +22,7 @@ from pytest_rlserve.readers.dynamo import Shard
 from pytest_rlserve.readers.jsonl import File
 from pytest_rlserve.readers.lines import GZIP_MAGIC, Lines, Span
 from pytest_rlserve.readers.store import located
+from pytest_rlserve.repack import repacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +142,7 @@ def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]]
     if file.stat().st_size != piece.size:
         raise UsageError(f"{piece.path} has {file.stat().st_size:,} bytes there and {piece.size:,} where pytest runs")
     answer, tables = _read(piece, file)
-    chains = tables.pop("chains")
+    chains = repacked(tables.pop("chains"))
     return (answer, tables | {"packing": packing(chains).append_column("end", ends(chains))}), chains
 
 
