@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,10 @@ import pyarrow.compute as pc
 from pytest_rlserve.lifecycle import PHASES, Event, updates_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.lifecycle import Update
+    from pytest_rlserve.lifecycle import Passage, Update
 
 _COLUMNS = (
     "event", "t", "worker_id", "replaced_worker_id", "run", "target_workers", "update", "policy_version", "in_flight",
@@ -43,7 +46,7 @@ class Fleet:
     def versions(self, worker: str) -> list[tuple[float, str]]:
         """Return when that worker loaded which version, in order; the same version again is no change."""
         if worker not in self._versions:
-            events = (event for update in self.updates for event in update.passage(worker).events)
+            events = (event for passage in self._passages(worker) for event in passage.events)
             known = sorted((e.t, e.version) for e in events if e.name == "version" and e.good and e.version is not None)
             self._versions[worker] = [one for n, one in enumerate(known) if not n or one[1] != known[n - 1][1]]
         return self._versions[worker]
@@ -61,8 +64,28 @@ class Fleet:
 
     def emptied(self, worker: str, *, valid: bool = False) -> list[float]:
         """Return when that worker's cache was emptied; `valid` leaves out what an update did too early."""
-        ways = [update.passage(worker) for update in self.updates]
+        ways = self._passages(worker)
         return sorted(t for way in ways for t in (way.valid_resets if valid else way.times("cache_reset")))
+
+    def _passages(self, worker: str) -> list[Passage]:
+        """Return the worker's ways through the updates that loaded a version or emptied a cache."""
+        own = self._own.get(worker, [])
+        common = [update for update in self._of_all if worker not in update.passages]
+        return [update.passage(worker) for update in (*own, *common)]
+
+    @cached_property
+    def _own(self) -> Mapping[str, list[Update]]:
+        """Return for each worker the updates with events of its own."""
+        found: dict[str, list[Update]] = defaultdict(list)
+        for update in self.updates:
+            for worker in update.passages:
+                found[worker].append(update)
+        return found
+
+    @cached_property
+    def _of_all(self) -> list[Update]:
+        """Return the updates in which something is told of the whole fleet that is of consequence for each worker."""
+        return [one for one in self.updates if one.everyone.times("version", "cache_reset")]
 
     def origin(self, worker: str) -> str:
         """Return the first id of the worker that now goes by this one."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.fleet import Fleet
     from pytest_rlserve.lifecycle import Update
 
 
@@ -89,22 +88,31 @@ def targets(capture: Capture, update: Update) -> list[str]:
     These are the ones its records declare, else those of which it tells, and every worker that was there before
     the update and served after it. A worker that was lost meanwhile is none.
     """
-    known, served = capture.derive(fleet), capture.derive(served_by)
+    known, there = capture.derive(fleet), capture.derive(_presence)
     gone = {worker for worker, event in known.lost.items() if event.t <= update.end}
     if update.declared:
         return [worker for worker in update.declared if worker not in gone or update.reached(worker)]
     told = [passage.worker for passage in update.workers if passage.worker is not None]
-    stayed = [
-        worker
-        for worker, some in served.items()
-        if some.received[-1] >= update.end and _was_there(known, worker, some.received[0], update.start)
-    ]
-    found = dict.fromkeys((*told, *stayed))
+    stayed = np.flatnonzero((there.until >= update.end) & (there.since < update.start)).tolist()
+    found = dict.fromkeys((*told, *(there.workers[place] for place in stayed)))
     return [worker for worker in found if worker not in gone or update.reached(worker)]
 
 
-def _was_there(known: Fleet, worker: str, first_served: float, start: float) -> bool:
-    return first_served < start or any(t < start for t, _ in known.versions(worker)[:1])
+@dataclass(frozen=True, slots=True, eq=False)
+class _Presence:
+    """The workers that served: since when each was there, by what it received or loaded, and until when it served."""
+
+    workers: list[str]
+    since: NDArray[np.float64]
+    until: NDArray[np.float64]
+
+
+def _presence(capture: Capture) -> _Presence:
+    known, served = capture.derive(fleet), capture.derive(served_by)
+    loaded = (known.versions(worker)[:1] for worker in served)
+    firsts = (min([some.received[0], *(t for t, _ in one)]) for some, one in zip(served.values(), loaded, strict=True))
+    lasts = (some.received[-1] for some in served.values())
+    return _Presence(list(served), np.array(list(firsts)), np.array(list(lasts)))
 
 
 def missed(capture: Capture) -> tuple[Missed, ...]:

@@ -6,6 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
@@ -127,8 +129,9 @@ def _half_told_steps(capture: Capture, accounts: Ledger) -> Iterator[Finding]:
     A step that had only begun when the run was stopped accepted nothing, and lacks nothing.
     """
     told: dict[int, dict[str, tuple[str, int]]] = {}
-    for row in capture.control_events.select(["event", "step", "source", "line"]).to_pylist():
-        if row["event"] in _STEP and row["step"] is not None:
+    control = capture.control_events.select(["event", "step", "source", "line"])
+    for row in control.filter(pc.is_in(control["event"], pa.array(_STEP))).to_pylist():
+        if row["step"] is not None:
             told.setdefault(row["step"], {})[row["event"]] = row["source"], row["line"]
     if not any(len(records) == len(_STEP) for records in told.values()):
         return  # the source tells only of one end of its steps

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
 from pytest_rlserve.columns import given, known
@@ -33,7 +36,9 @@ def versions_advance(capture: Capture, evidence: Evidence) -> Outcome:
     version than generated it fails either way. Versions that are names ("initial") have no order and are left out.
     """
     columns = ["event", "t", "run", "worker_id", "policy_version", "source", "line"]
-    events = [row for row in capture.control_events.select(columns).to_pylist() if row["t"] is not None]
+    control = capture.control_events.select(columns)
+    looked_at = pa.array([_OF_A_WORKER, *_OF_THE_TRAINER, _RESTORED])
+    events = control.filter(pc.and_(pc.is_valid(control["t"]), pc.is_in(control["event"], looked_at))).to_pylist()
     events.sort(key=lambda row: float(row["t"]))
     seen, findings = _falls(events, capture.derive(fleet))
     accepted = capture.derive(ledger).attempts.that("accepted")
@@ -61,7 +66,7 @@ def _falls(events: list[dict[str, Any]], known: Fleet) -> tuple[int, list[Findin
         if row["event"] == _RESTORED:
             restored = row["t"]
         value = None if row["policy_version"] is None else number(row["policy_version"])
-        if value is None or row["event"] not in (_OF_A_WORKER, *_OF_THE_TRAINER):
+        if value is None or row["event"] == _RESTORED:
             continue
         looked += 1
         where, who = _where(row), _who(row, known)

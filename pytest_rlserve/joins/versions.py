@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pytest_rlserve.columns import sorted_rows
 from pytest_rlserve.joins import join
@@ -109,11 +110,10 @@ def versions(capture: Capture) -> Versions:
     """Collect the versions of a capture; ask for it through ``capture.derive(versions)``."""
     steps: dict[int, str] = {}
     loaded: dict[str, _Times] = {_FLEET: []}
-    columns = ["event", "t", "worker_id", "policy_version", "step", "status"]
-    for event in capture.control_events.select(columns).to_pylist():
+    control = capture.control_events.select(["event", "t", "worker_id", "policy_version", "step", "status"])
+    told = pc.is_in(control["event"], pa.array(["step_started", "version"]))
+    for event in control.filter(pc.and_(told, pc.is_valid(control["policy_version"]))).to_pylist():
         version, done = event["policy_version"], event["status"] in (None, "ok")
-        if version is None:
-            continue
         if event["event"] == "step_started":
             steps[event["step"]] = version
         elif event["event"] == "version" and event["t"] is not None and done:

@@ -33,7 +33,7 @@ _COLUMNS = {"ttft": "ttft_ms", "itl": "avg_itl_ms", "request_latency": "total_ti
 def _seconds(capture: Capture, name: str, *, tokens: int = 0) -> Values:
     """Return a column of milliseconds over completed requests, in seconds, and say which joined rows are left out."""
     try:
-        rows = completed_rows(capture)
+        rows = completed_rows(capture).select([name, "output_tokens"])
     except NotMeasurable as error:
         known = capture.scalars.num_rows - capture.scalars[name].null_count
         if known == capture.scalars.num_rows:

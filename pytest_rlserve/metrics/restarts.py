@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,13 +56,13 @@ def restarts(capture: Capture) -> tuple[Restart, ...]:
     before had ended. What is undone begins with the first of the steps that come again, and
     ends where the new process takes up the work.
     """
-    rows = capture.control_events.select(["event", "t", "step", "run"]).to_pylist()
-    rows = sorted((row for row in rows if row["t"] is not None), key=lambda row: float(row["t"]))
+    control = capture.control_events.select(["event", "t", "step", "run"])
+    some = control.filter(pc.and_(pc.is_valid(control["t"]), pc.starts_with(control["event"], "step_")))
+    rows = sorted(some.to_pylist(), key=lambda row: float(row["t"]))
     begun = [row for row in rows if row["event"] == "step_started"]
     marks: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["event"].startswith("step_"):
-            marks[row["step"]].append(row)
+        marks[row["step"]].append(row)
     whole = bool(begun)
     lives = _lives(capture)
     kept, found = list[_Step](), list[Restart]()

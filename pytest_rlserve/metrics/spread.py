@@ -28,6 +28,7 @@ Times = dict[str, list[float]]
 
 SERVED = ("queue", "prefill", "decode")
 """Stages of residence that a worker answers for."""
+_COLUMNS = ["decode_worker_id", "prefill_time_ms", "prefill_wait_time_ms", "ttft_ms", "total_time_ms"]
 _FIELDS = {"step": "step", "group": "group_id"}
 
 
@@ -40,7 +41,7 @@ def times_at(capture: Capture, scope: Scope, place: Place, stage: str = "") -> T
     if place == "worker":
         joined = capture.derive(join)
         completed = joined.ledger.all.are("completed")[joined.owner[joined.order]]
-        rows = capture.scalars.take(pa.array(joined.order, pa.int64()).filter(pa.array(completed)))
+        rows = capture.scalars.select(_COLUMNS).take(pa.array(joined.order[completed]))
         names, times = origins(capture, rows["decode_worker_id"]), _spent(rows, stage) / 1e3
     else:
         ended = flow(capture, scope).ended

@@ -125,7 +125,7 @@ def accepted_token_throughput(capture: Capture, scope: Scope) -> Value:
 def output_token_throughput(capture: Capture, scope: Scope) -> Value:
     """Output tokens of completed requests, accepted or not, per second with the gate open."""
     span = capture.derive(window, scope.skip_steps, scope.span)
-    rows = completed_rows(capture)
+    rows = completed_rows(capture).select(["ended_at", "output_tokens"])
     inside = rows.filter(pa.array(within(span, reals(rows["ended_at"]))))
     tokens = column(inside, "output_tokens").sum()
     return Value(float(tokens) / span.open_seconds, inside.num_rows, _left_out(span))
