@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fleets import moved, served, started, update, without
 from fleets import parts as made
-from hand_made import EPOCH, Record, control, opened
+from hand_made import EPOCH, Record, control, opened, request_end
 
 from pytest_rlserve.fleet import Fleet, fleet, serving_workers
-from pytest_rlserve.missed import missed
+from pytest_rlserve.missed import missed, served_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +180,19 @@ def test_without_versions_the_transfer_says_who_was_reached(folder: Path) -> Non
     events = [*started(1, 2), *update(1, steps=steps), *update(2, steps=steps[1:], update="u1")]
     rows = [served("r1", 12.0, 1, [1]), served("r2", 12.0, 2, [1])]
     assert [worker for _, worker, _, _ in behind(opened(folder, **made(*rows, control=events)))] == ["2"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_ran_at_an_instant_and_what_came_between_two_is_what_a_look_at_every_row_finds(
+    tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    times = [(at := draw.randrange(60), at + draw.choice([1, 2, 30])) for _ in range(50)]
+    rows = [request_end(f"r{n}", start, end, worker={"decode_worker_id": 7}) for n, (start, end) in enumerate(times)]
+    (of_worker,) = opened(tmp_path / "c", rows=rows).derive(served_by).values()
+    arrivals = sorted(range(50), key=lambda n: times[n][0])
+    for instant in range(0, 90, 5):
+        running = [n for n in arrivals if times[n][0] < instant < times[n][1] or times[n][0] < 31 < times[n][1]]
+        assert of_worker.running_at([EPOCH + instant, EPOCH + 31]) == running
+        came = [n for n in arrivals if instant <= times[n][0] < instant + 7]
+        assert of_worker.between(EPOCH + instant, EPOCH + instant + 7) == came

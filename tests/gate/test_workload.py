@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hand_made import attempt, opened, request_end
 
 from gate.series import recorded
 from pytest_rlserve.gate import baseline as store
@@ -189,3 +190,9 @@ def test_the_note_stands_beside_the_verdict(series: Series, measured: Measured) 
     store.write(series.path, document)
     found = series.gate(measured(job="job-b")).comparison("accepted_trajectory_throughput", 0.05)
     assert found.why == "whether it is the same traffic was not measured: the baseline does not show it"
+
+
+def test_a_trace_that_names_no_session_shows_no_workload(tmp_path: Path) -> None:
+    rows = [request_end("r", input_tokens=5)]
+    attempts = [attempt("dispatched", "a", -1, x_request_id="r"), attempt("completed", "a", 2)]
+    assert workload_of([opened(tmp_path / "c", rows=rows, attempts=attempts)]) is None

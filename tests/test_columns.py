@@ -1,0 +1,41 @@
+"""Columns as arrays: what is null stays unknown, and numbers go by first appearance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from pytest_rlserve.columns import codes, given, groups, mask, picked, reals, sorted_rows, totals
+
+
+def test_a_null_is_no_number_and_no_truth() -> None:
+    assert np.isnan(reals(pa.chunked_array([[1], [None]]))).tolist() == [False, True]
+    assert mask(pa.array([True, None, False])).tolist() == [True, False, False]
+
+
+def test_an_empty_text_says_nothing() -> None:
+    assert given(pa.array(["a", "", None])).to_pylist() == ["a", None, None]
+
+
+def test_combinations_are_numbered_as_they_come_and_null_is_one_of_their_values() -> None:
+    one, other = pa.array(["b", "a", "b", None, "b", None]), pa.array([1, 1, 1, 1, 2, 1])
+    assert codes(one, other).tolist() == [0, 1, 0, 2, 3, 2]
+    assert codes(pa.array([], pa.string())).tolist() == []
+
+
+def test_row_minus_one_is_nobodys() -> None:
+    assert picked(pa.array(["a", "b"]), np.array([1, -1, 0])).to_pylist() == ["b", None, "a"]
+
+
+def test_rows_that_are_equal_keep_their_order() -> None:
+    assert sorted_rows({"t": [2.0, 1.0, 2.0, 1.0], "name": ["b", "z", "a", "z"]}).tolist() == [1, 3, 2, 0]
+
+
+def test_places_of_one_number_stand_together_in_order() -> None:
+    assert list(groups(np.array([2, 0, 2, 1, 2, 1]))) == [[1], [3, 5], [0, 2, 4]]
+    assert list(groups(np.array([2, 0, 2, 1, 2, 1]), least=3)) == [[0, 2, 4]]
+    assert list(groups(np.array([], dtype=np.int64))) == []
+
+
+def test_totals_are_added_up_number_by_number() -> None:
+    assert totals(np.array([1, 0, 1]), np.array([0.5, 2.0, 0.25]), 3).tolist() == [2.0, 0.75, 0.0]
