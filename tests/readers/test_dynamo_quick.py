@@ -228,6 +228,30 @@ def test_hashes_that_are_not_cut_out_never_get_those_of_an_agents_header(name: s
     agree(b"\n".join([header, FIRST.replace(WITH, TRAPS[name])]))
 
 
+OTHER = WITH.replace(b"1,2,3", b"7,8")
+UNCUT = {
+    "after a blank": WITH.replace(b":[", b": ["),
+    "none, after a blank": WITH.replace(b":[1,2,3", b": ["),
+    "under an escaped key": WITH.replace(b"i", b"\\u0069", 1),
+    "none, under an escaped key": WITH.replace(b"i", b"\\u0069", 1).replace(b"1,2,3", b""),
+}
+LURES = {
+    "an unknown key": b'"request":{"extra":{%b},' % OTHER,
+    "a key that ends like theirs": b'"request":{"x\\"%b,' % OTHER[1:],
+    "a key that ends like theirs, after an escaped one": b'"request":{"\\u0022":1,"y\\"%b,' % OTHER[1:],
+    "a header that ends like theirs": b'"agent_context":{"agent_headers":{"x\\"input_sequence_hashes":[]},',
+}
+
+
+@pytest.mark.parametrize("lure", LURES)
+@pytest.mark.parametrize("own", UNCUT)
+def test_a_row_never_gets_hashes_that_stand_elsewhere_in_it(lure: str, own: str) -> None:
+    where = LURES[lure].partition(b"{")[0] + b"{"
+    line = FIRST.replace(WITH, UNCUT[own]).replace(where, LURES[lure])
+    found = agree(line + b"\n")
+    assert expand(found.tables["chains"]).to_pylist() == [[] if "none" in own else [1, 2, 3]]
+
+
 def test_what_one_block_refused_is_not_known_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_BLOCK", 1)
     monkeypatch.setattr(lines, "_CHUNK", 300)
@@ -251,6 +275,9 @@ ODD_LINES = {
     "another schema": ROW.replace(b"trace.v1", b"trace.v2"),
     "no request": b'{"schema":"dynamo.request.trace.v1","event_type":"request_end","event_time_unix_ms":1}',
     "a tool as well": ROW.replace(b'"request":{', b'"tool":{"tool_call_id":"c"},"request":{'),
+    "a tool with a request whose worker is beyond 64 bits": compact(TOOL).replace(
+        b'"tool":{', b'"request":{"request_id":"r","worker":{"prefill_worker_id":18446744073709551616}},"tool":{'
+    ),
     "half a tool as well": ROW.replace(b'"request":{', b'"tool":{},"request":{'),
     "a payload as well": ROW.replace(b'"request":{', b'"payload":{},"request":{'),
     "two on a line": ROW + ROW,
