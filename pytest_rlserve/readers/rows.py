@@ -127,19 +127,22 @@ def fit(row: dict[str, Any], shape: type[msgspec.Struct], format: str) -> Refusa
         if hasattr(shape, "exact") and not quick.exact():
             raise OverflowError
     except (msgspec.ValidationError, OverflowError):
-        reasons = schema.problems(format, row) or [f"{name} is not exact" for name in _inexact(row)]
+        reasons = schema.problems(format, row) or [
+            f"{why.partition(' must be ')[0]} is not exact" for why in schema.problems(format, _softened(row))
+        ]
         return Refusal(tuple(reasons)) if reasons else None
     except RecursionError:
         return Refusal(("is nested too deeply",))
     return None
 
 
-def _inexact(row: dict[str, Any], where: str = "") -> list[str]:
-    """Find whole numbers written as floats beyond 2^53, which JSON Schema takes for integers."""
-    found = []
-    for key, value in row.items():
-        if isinstance(value, dict):
-            found += _inexact(value, f"{where}{key}.")
-        elif any(type(v) is float and abs(v) >= 2**53 for v in (value if isinstance(value, list) else [value])):
-            found.append(where + key)
-    return found
+def _softened(value: Any) -> Any:
+    """Return the value with 0.5 for whole numbers beyond 2^53 that are written as floats.
+
+    JSON Schema takes such a float for an integer. 0.5 it takes for a number, so what it now refuses was to be one.
+    """
+    if isinstance(value, dict):
+        return {key: _softened(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_softened(inner) for inner in value]
+    return 0.5 if type(value) is float and abs(value) >= 2**53 else value

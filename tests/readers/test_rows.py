@@ -110,12 +110,18 @@ def test_a_control_event_that_does_not_fit_is_refused(fields: dict[str, Any], re
     assert reason in str(fit(CONTROL | fields, control.ControlEvent, control.FORMAT))
 
 
+def test_large_numbers_that_need_not_be_whole_are_no_reason_to_refuse() -> None:
+    large = {"reward": 1e300, "unknown": 1e300, "more": [{"x": 1e300}]}
+    assert fit(ATTEMPT | large | {"step": 7.0}, attempts.AttemptEvent, attempts.FORMAT) is None
+
+
 @pytest.mark.parametrize(
     ("request_fields", "reason"),
     [
         ({"replay": {"input_sequence_hashes": [1, 2**64]}}, "input_sequence_hashes.1 must be at most"),
         ({"replay": {"input_sequence_hashes": [-1]}}, "input_sequence_hashes.0 must be at least 0"),
-        ({"replay": {"input_sequence_hashes": [1e19]}}, "input_sequence_hashes is not exact"),
+        ({"replay": {"input_sequence_hashes": [1e19]}}, "input_sequence_hashes.0 is not exact"),
+        ({"finish_reason_metadata": {"choices": [{"choice_index": 1e17}]}}, "choices.0.choice_index is not exact"),
         ({"worker": {"decode_worker_id": 2**64}}, "decode_worker_id must be at most"),
         ({"ttft_ms": "12"}, "ttft_ms must be number, is string"),
         ({"output_tokens": 1.5}, "output_tokens must be integer, is number"),
