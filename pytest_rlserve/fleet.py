@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -100,30 +100,13 @@ class Fleet:
 
 def fleet(capture: Capture) -> Fleet:
     """Read the control records of a capture; ask for them through ``capture.derive(fleet)``."""
-    rows = capture.control_events.select(list(_COLUMNS)).to_pylist()
-    events = sorted((_event(row) for row in rows if row["t"] is not None), key=lambda event: event.order)
+    control = capture.control_events.select(list(_COLUMNS))
+    columns = control.filter(pc.is_valid(control["t"])).to_pydict()
+    events = sorted(map(Event, *columns.values()), key=lambda event: event.order)
     return Fleet(
         updates_of(event for event in events if event.name in PHASES),
         {event.worker: event for event in events if event.name == "worker_lost" and event.worker is not None},
         {e.worker: e.replaced for e in events if e.worker and e.replaced and e.replaced != e.worker},
-    )
-
-
-def _event(row: dict[str, Any]) -> Event:
-    return Event(
-        name=row["event"],
-        t=row["t"],
-        worker=row["worker_id"],
-        replaced=row["replaced_worker_id"],
-        run=row["run"],
-        targets=tuple(row["target_workers"] or ()),
-        update=row["update"],
-        version=row["policy_version"],
-        in_flight=row["in_flight"],
-        status=row["status"],
-        reason=row["reason"],
-        source=row["source"],
-        line=row["line"],
     )
 
 

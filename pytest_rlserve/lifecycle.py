@@ -28,22 +28,23 @@ PHASES = (
     "gate_opened",
 )
 """What an update consists of, in the order in which it should happen."""
+_RANKS = {name: rank for rank, name in enumerate(PHASES)}
 _SETTING_OUT = PHASES[:6]
 _ANNOUNCING = ("gate_closed", "transfer_started", "transfer", "transfer_finished")
 """What names the version that is to be loaded."""
 _ARRIVED = PHASES[-2:]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """One control event of an update."""
+    """One control event of an update; its fields stand in the order of the columns that they are read from."""
 
     name: str
     t: float
     worker: str | None
     replaced: str | None
     run: str | None
-    targets: tuple[str, ...]
+    targets: list[str] | None
     update: str | None
     version: str | None
     in_flight: str | None
@@ -60,7 +61,7 @@ class Event:
     @property
     def order(self) -> tuple[float, int, str]:
         """Sort by time; within one instant, as it should happen."""
-        return self.t, PHASES.index(self.name) if self.name in PHASES else len(PHASES), self.worker or ""
+        return self.t, _RANKS.get(self.name, len(PHASES)), self.worker or ""
 
 
 @dataclass(kw_only=True)
@@ -150,7 +151,7 @@ class Update:
     @cached_property
     def declared(self) -> Collection[str]:
         """Return the workers that the records name as its targets, each once; none if they name none."""
-        return dict.fromkeys(worker for event in self.events for worker in event.targets)
+        return dict.fromkeys(worker for event in self.events for worker in event.targets or ())
 
     @property
     def in_flight(self) -> str | None:
