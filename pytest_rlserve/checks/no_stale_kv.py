@@ -92,9 +92,9 @@ def _silent(capture: Capture) -> int:
 
 def _of_known_version(capture: Capture) -> NDArray[np.bool_]:
     """Mark the rows of workers of which some record says what they had loaded: of others nothing can be stale."""
-    known, workers = capture.derive(fleet), capture.derive(prompts).worker
-    told = {worker: bool(worker and known.versions(worker)) for worker in set(workers)}
-    return np.array([told[worker] for worker in workers], dtype=np.bool_)
+    known, found = capture.derive(fleet), capture.derive(prompts)
+    told = np.array([*(bool(known.versions(worker)) for worker in found.workers), False], dtype=np.bool_)
+    return told[found.served]
 
 
 def _stale(capture: Capture) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _stale(capture: Capture) -> Iterator[Finding]:
     found, known, stale = capture.derive(prompts), capture.derive(fleet), capture.derive(excess).stale
     groups: dict[tuple[str, str | None], list[int]] = {}
     for row in np.flatnonzero(stale).tolist():
-        worker = found.worker[row] or ""
+        worker = found.workers[found.served[row]]  # nothing is stale that no worker served
         groups.setdefault((worker, known.version_at(worker, found.first_token[row])), []).append(row)
     for (worker, version), rows in groups.items():
         now = "its version changed" if version is None else f"it loaded version {version}"

@@ -175,13 +175,13 @@ def _settled(rows: PromptRows, seconds: float) -> PromptRows:
 def _soon(rows: PromptRows, numbers: Numbers, seconds: float) -> Mask:
     """Tell which of those rows came too soon after their worker's cache was reset."""
     found, known = rows.capture.derive(prompts), rows.capture.derive(fleet)
-    workers = np.array([found.worker[row] or "" for row in numbers.tolist()], dtype=str)
-    received = found.received[numbers]
+    served, received = found.served[numbers], found.received[numbers]
     soon = np.zeros(len(received), dtype=bool)
-    for worker in np.unique(workers).tolist():
-        resets = np.array([-np.inf, *known.emptied(worker)])
-        since = received - resets[np.searchsorted(resets, received, side="right") - 1]
-        soon |= (workers == worker) & (since < seconds)
+    for code in np.unique(served).tolist():
+        resets = np.array([-np.inf, *known.emptied(found.workers[code] if code >= 0 else "")])
+        mine = np.flatnonzero(served == code)
+        since = received[mine] - resets[np.searchsorted(resets, received[mine], side="right") - 1]
+        soon[mine] = since < seconds
     return soon
 
 
