@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from pytest_rlserve.columns import mask
 from pytest_rlserve.fleet import fleet
 from pytest_rlserve.joins import join
 from pytest_rlserve.prefixes import available_blocks, continued_tokens, prefixes
@@ -63,10 +64,11 @@ def _from_usage(capture: Capture) -> Numbers:
     """Return the response's own number where one row stands for one request."""
     joined = capture.derive(join)
     numbers = np.full(capture.scalars.num_rows, -1, dtype=np.int64)
-    for row, owner in joined.owners.items():
-        said = owner.get("cached_tokens")
-        if owner.level == "request" and said is not None and len(joined.rows_of(owner)) == 1:
-            numbers[row] = said
+    alone = joined.arrived[joined.edges[:-1]][np.diff(joined.edges) == 1]
+    owners = joined.ledger.all.some(joined.owner[alone])
+    said = np.asarray(pc.fill_null(owners.column("cached_tokens"), -1), dtype=np.int64)
+    told = mask(pc.equal(owners.column("level"), "request")) & (said >= 0)
+    numbers[alone[told]] = said[told]
     return numbers
 
 

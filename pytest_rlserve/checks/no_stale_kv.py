@@ -85,9 +85,9 @@ def no_stale_kv(capture: Capture, evidence: Evidence) -> Outcome:
 
 def _silent(capture: Capture) -> int:
     """Count the completed requests of which nobody knows what they reused, or where."""
-    judged = capture.derive(excess).judged
-    owners = capture.derive(join).owners.items()
-    return sum(owner.outcome == "completed" and not judged[row] for row, owner in owners)
+    joined = capture.derive(join)
+    completed = joined.ledger.all.are("completed")[joined.owner[joined.order]]
+    return int((completed & ~capture.derive(excess).judged[joined.order]).sum())
 
 
 def _of_known_version(capture: Capture) -> NDArray[np.bool_]:
