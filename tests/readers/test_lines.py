@@ -71,15 +71,18 @@ def test_lines_do_not_depend_on_how_much_is_read_at_a_time(
     assert read(file, content) == (expected, None)
 
 
-@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+@pytest.mark.parametrize("size", [1000, 30_000, 1 << 20])
 def test_what_was_given_out_before_the_trouble_is_not_given_again(
     file: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BLOCK", size)
-    monkeypatch.setattr(module, "_CHUNK", 5)
-    whole, torn = members(b"a\nbc\n", b"d\n"), members(b"e\n" * 40)[:-9]
-    found, trouble = read(file, whole + torn)
-    assert [line for _, line in found] == [b"a", b"bc", b"d"] + [b"e"] * 40
+    monkeypatch.setattr(module, "_CHUNK", 777)
+    some = [hashlib.sha256(bytes([i % 256, i // 256])).hexdigest().encode() for i in range(2000)]
+    text = b"\n".join(some) + b"\n"
+    found, trouble = read(file, members(text[:50_000], text[50_000:]) + members(text)[:-9])
+    assert [line for _, line in found][:2000] == some
+    assert [line for _, line in found][2000:] == some[: len(found) - 2000]
+    assert len(found) > 3000
     assert trouble is not None
     assert trouble.startswith("is truncated inside gzip member 3")
 
