@@ -37,9 +37,19 @@ _names = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size
 def _replays(draw: DrawFn) -> Record:
     """Return what a replay needs, with as many hashes as the prompt has blocks, whole or begun."""
     block, blocks = draw(st.sampled_from([1, 16, 64])), draw(st.integers(0, 6))
-    hashes = draw(st.lists(_unsigned, min_size=blocks, max_size=blocks))
+    prompt = draw(st.lists(st.integers(0, 3), min_size=blocks, max_size=blocks))
     length = blocks * block - draw(st.integers(0, block - 1)) if blocks else 0
+    hashes = [_hash(block, prompt[:end]) for end in range(1, blocks + 1)]
     return {"trace_block_size": block, "input_length": length, "input_sequence_hashes": hashes}
+
+
+def _hash(block: int, prompt: Sequence[int]) -> int:
+    """Return what stands for a prompt of such blocks, the same wherever it is drawn: small, large, or between."""
+    number = 1
+    for one in prompt:
+        number = 4 * number + one
+    number = 64 * number + block - 1
+    return (number, 2**64 + 5 * 64 - 1 - number, 2**63 + number, 2**53 + number)[prompt[0]]
 
 
 _workers = st.fixed_dictionaries(
