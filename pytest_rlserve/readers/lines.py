@@ -26,6 +26,8 @@ _CHUNK = 1 << 17
 """Bytes of the file that are taken at once where its gzip members are looked at one by one."""
 _BLOCK = 3 << 18
 """Bytes of text that are given out at once, more or less: they stay in the processor's cache."""
+LONGEST = 1 << 28
+"""Bytes that a line may have; a few megabytes of gzip can hold a line that no memory does."""
 GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -93,10 +95,19 @@ class Lines:
     def blocks(self) -> Iterator[bytes]:
         """Yield whole lines, many at once; each ends in LF, except for the last one of a file that does not."""
         held: list[bytes | memoryview] = []
+        size = 0
         for data in self._data():
-            if end := data.rfind(b"\n") + 1:
+            if self.trouble:
+                continue  # read on for the digest
+            first, end = data.find(b"\n"), data.rfind(b"\n") + 1
+            size += first if end else len(data)
+            if size > LONGEST:
+                held = [data[:1]]
+                self.trouble = f"has a line of more than {LONGEST:,} bytes, which no row is, and was not read on there"
+            elif end:
                 yield b"".join([*held, memoryview(data)[:end]])
                 held = [data[end:]]
+                size = len(data) - end
             else:
                 held.append(data)
         text = b"".join(held)

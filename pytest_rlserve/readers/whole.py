@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pytest_rlserve import model
 from pytest_rlserve.engine import local
 from pytest_rlserve.readers.dynamo import Shard
+from pytest_rlserve.readers.lines import LONGEST
 from pytest_rlserve.readers.pieces import Piece, cuts, read_piece
 from pytest_rlserve.scattered import joined
 
@@ -37,6 +38,8 @@ class Whole(Shard):
         self._parts: dict[str, list[Any]] = {name: [] for name in (*self.tables, "chains")}
         self._lines = 0
         self._open = b""
+        self.sound = True
+        """Whether no line across a cut is too long to be read."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +64,8 @@ class Whole(Shard):
 
     def close_line(self) -> None:
         """Read the line that lies across a cut."""
-        if self._open:
+        self.sound &= len(self._open.removesuffix(b"\n")) <= LONGEST
+        if self._open and self.sound:
             self._lines += 1
             one = Shard(self.file)
             one.take(self._open, self._lines)
@@ -167,7 +171,8 @@ def put_together(
             return None
         whole.add_piece(answer, tables(), first=piece.start == 0)
         text = answer["digest"]
-    return whole.content_of(text if digest is None else digest)
+    content = whole.content_of(text if digest is None else digest)
+    return content if whole.sound else None
 
 
 def _digest(path: Place) -> str:

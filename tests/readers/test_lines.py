@@ -143,3 +143,16 @@ def test_a_git_lfs_pointer_is_no_line(file: Path) -> None:
 def test_a_member_larger_than_the_buffer_is_whole(file: Path) -> None:
     line = b"x" * (3 << 20)
     assert read(file, gzip.compress(line + b"\n" + line, 1)) == ([(1, line), (2, line)], None)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_line_that_no_memory_would_hold_is_not_kept(file: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(module, "_BLOCK", size)
+    monkeypatch.setattr(module, "LONGEST", 10)
+    assert read(file, members(b"a" * 10 + b"\nb\n" + b"c" * 10)) == ([(1, b"a" * 10), (2, b"b"), (3, b"c" * 10)], None)
+    for end in (b"", b"\n", b"\nd\n"):
+        found, trouble = read(file, members(b"a\nb\n" + b"c" * 11 + end))
+        assert found == [(1, b"a"), (2, b"b")]
+        assert trouble is not None
+        assert "a line of more than 10 bytes" in trouble
+        assert "line 3 is incomplete and was not read" in trouble

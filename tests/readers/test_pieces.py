@@ -109,6 +109,16 @@ def test_a_line_longer_than_a_piece_is_still_one_line() -> None:
     assert facts(parts) == facts(whole)
 
 
+def test_a_line_too_long_to_read_is_so_in_pieces_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = jsonl([rows(1)[0], request_end("x" * 2000), rows(1)[0]])
+    for longest in (1500, 10_000):
+        monkeypatch.setattr("pytest_rlserve.readers.lines._BLOCK", 100)
+        monkeypatch.setattr("pytest_rlserve.readers.lines.LONGEST", longest)
+        monkeypatch.setattr(whole, "LONGEST", longest)
+        parts, _ = in_pieces(content, 2)
+        assert (parts is None) == (longest < 2000)
+
+
 def test_a_gzip_file_within_a_member_does_not_mislead_the_cuts(tmp_path: Path) -> None:
     inner = gzip.compress(b"x" * 100, mtime=0)
     stored = gzip.compress(inner * 200, 0, mtime=0)  # level 0 stores bytes as they are
