@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _EVERY: Final = 64
 """Hashes between two depths at which rows are looked at."""
+_WORTH: Final = 0.5
+"""Share of all own hashes that such rows must have: a few more hashes to sort cost less than packing all anew."""
 
 
 def repacked(chains: pa.Table) -> pa.Table:
@@ -29,7 +31,7 @@ def repacked(chains: pa.Table) -> pa.Table:
     back, shared = (chains[name].to_numpy().copy() for name in ("back", "shared"))
     sizes = packing(chains)["size"].fill_null(0).to_numpy()
     rows = np.flatnonzero((shared == 0) & (sizes >= _EVERY))
-    if len(rows) < 2:
+    if len(rows) < 2 or sizes[rows].sum() < _WORTH * sizes.sum():
         return chains
     lists = chains["own"].chunks
     hashes = np.concatenate([np.asarray(own.flatten()) for own in lists])
