@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.lifecycle import PHASES, Event, updates_of
+from pytest_rlserve.grouping import updates_of
+from pytest_rlserve.lifecycle import PHASES, Event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

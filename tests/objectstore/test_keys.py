@@ -72,7 +72,7 @@ def test_more_keys_than_one_page_of_a_listing_are_all_read(server: Server, reach
     ("typed", "reason"),
     [
         ("s3:runs/a", r"there is no file or directory s3:runs/a; an object store's is written s3://BUCKET/PREFIX"),
-        ("/work/s3:/runs", "an object store's is written s3://BUCKET/PREFIX"),
+        ("/srv/s3:/runs", "an object store's is written s3://BUCKET/PREFIX"),
         ("s3://", "there is no object or prefix s3://"),
         ("s3:///runs", "cannot be listed"),
         ("s3://b*/runs", "no file matches s3://b"),
