@@ -35,9 +35,7 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: st
     """Read every file and put the tables together; rows of a second producer's shards are left out."""
     told = [(replace(file, settings=settings.get(reader.name, {})), reader) for file, reader in found.files]
     progress.expect(sum(file.path.stat().st_size for file, _ in told if file.path.is_file()))
-    # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
-    with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
-        contents = _contents(told, Path(folder), engine)
+    contents = _contents(told, engine)
     traces = {content.label: content.rows for content in contents if content.format == _TRACE}
     foreign, findings = shards.inventory(traces, found.shards)
     kept = [content for content in contents if content.label not in foreign]
@@ -69,24 +67,31 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: st
     )
 
 
-def _contents(parts: list[tuple[File, Reader]], folder: Path, engine: str) -> list[Content]:
-    """Read every file, large traces in several processes and with their tables in `folder`."""
+def _contents(parts: list[tuple[File, Reader]], engine: str) -> list[Content]:
+    """Read every file: on Ray, or large traces in several processes and with their tables in files."""
     traces = [file for file, reader in parts if reader.name == _TRACE]
-    large = traces if sum(map(_text_size, traces)) >= _LARGE else []
-    processes = local.processors()
-    done: Sequence[Content | None] = []
-    if engine != "local":
-        done = on_ray.read(traces, engine)
-    elif processes > 1 and large:
-        done = whole.read(large, folder, processes)
+    done: Sequence[Content | None] = on_ray.read(traces, engine) if engine != "local" else ()
+    if sum(map(_text_size, traces)) < _LARGE:
+        return _all(parts, done)
+    # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
+    with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
+        processes = local.processors()
+        if engine == "local" and processes > 1:
+            done = whole.read(traces, Path(folder), processes)
+        return _all(parts, done, Path(folder))
+
+
+def _all(parts: list[tuple[File, Reader]], done: Sequence[Content | None], folder: Path | None = None) -> list[Content]:
+    """Return what every file holds, those that are not done read here; traces then leave their tables in `folder`."""
     found = {content.label: content for content in done if content is not None}
     contents = []
     for number, (file, reader) in enumerate(parts):
-        if file.label not in found and file in large:
+        content = found.get(file.label)
+        if content is None and folder is not None and reader.name == _TRACE:
             spill = folder / f"whole-{number:06d}"
             spill.mkdir()
-            found[file.label] = _read(replace(file, spill=spill), reader)
-        contents.append(found.get(file.label) or _read(file, reader))
+            content = _read(replace(file, spill=spill), reader)
+        contents.append(content or _read(file, reader))
     return contents
 
 

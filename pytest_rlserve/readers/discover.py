@@ -12,7 +12,7 @@ from pytest_rlserve.capture import Manifest
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers import READERS, Head, Reader, manifest
 from pytest_rlserve.readers.jsonl import File
-from pytest_rlserve.readers.lines import Lines
+from pytest_rlserve.readers.lines import Lines, beginning
 from pytest_rlserve.readers.store import Place, is_uri, located, matching
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ def _reader_of(file: File) -> Reader | str:
 def _first_lines(path: Place, start: bytes) -> Iterator[bytes]:
     if path.name.endswith(_ROW_LIKE):
         # The start nearly always holds a row; the whole file has one if any does.
-        for span in ((0, len(start)), None):
-            yield from (line for _, line in Lines(path, span, counted=False))
+        yield from beginning(start)
+        yield from (line for _, line in Lines(path, counted=False))
     elif start.startswith(b"{"):
         # Logs hold rows too, and a document may stand on one line; of such files the start must suffice.
         yield start.partition(b"\n")[0]

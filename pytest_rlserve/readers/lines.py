@@ -28,6 +28,8 @@ _BLOCK = 3 << 18
 """Bytes of text that are given out at once, more or less: they stay in the processor's cache."""
 LONGEST = 1 << 28
 """Bytes that a line may have; a few megabytes of gzip can hold a line that no memory does."""
+_GLANCE = 1 << 15
+"""Bytes of text that are unpacked to see what a file holds."""
 GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _LFS = b"version https://git-lfs.github.com/spec/"
@@ -178,6 +180,18 @@ class Lines:
                 yield data
                 pending = b""
             pending = unzip.unused_data
+
+
+def beginning(start: bytes) -> list[bytes]:
+    """Return the first lines of a file that begins with `start`, as far as they are whole in some of its text."""
+    text = start
+    if start.startswith(GZIP_MAGIC):
+        try:
+            text = isal_zlib.decompressobj(31).decompress(start, _GLANCE)
+        except isal_zlib.error:  # type: ignore[misc]
+            return []
+    whole = split(text[: text.rfind(b"\n") + 1])
+    return [line for number, one in enumerate(whole, 1) if (line := stripped(one, number))]
 
 
 def split(block: bytes) -> list[bytes]:
