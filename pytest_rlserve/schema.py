@@ -41,6 +41,19 @@ def validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(load(name))
 
 
+@functools.cache
+def fields() -> frozenset[str]:
+    """Return the names of all fields of all formats."""
+    names: set[str] = set()
+    left: list[Any] = [load(file.name.removesuffix(".json")) for file in ROOT.iterdir() if file.name.endswith(".json")]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            names.update(one.get("properties", ()))
+        left += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return frozenset(names)
+
+
 def problems(name: str, document: object) -> list[str]:
     """Return every reason why `document` is not of format `name`, best first; none if it fits."""
     from jsonschema.exceptions import relevance

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from pytest_rlserve import schema
-
-_FIELD = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +84,8 @@ def _sound(key: str, value: object) -> None:
 
 
 def _named(key: str) -> str:
-    """Name a field as the formats name theirs; a key of another shape may itself be private text."""
-    return key if _FIELD.fullmatch(key) else "a field"
+    """Name a field that a format knows; another key may be text that somebody sent or a model wrote."""
+    return key if key in schema.fields() else "a field"
 
 
 def _encodable(text: str) -> bool:
