@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -50,7 +50,7 @@ def _records(part: Part, needed: str) -> Columns:
 def _contexts(part: Part, records: Columns) -> tuple[Columns, int]:
     """Return the sessions' columns, and how many keys they have; where a rollout is named, it is the session."""
     contexts = columns(shapes.Context, records["agent_context"])
-    keys = given(contexts) + _headers(contexts)
+    keys = given(contexts) + _inside(contexts["agent_headers"])
     part.sessions, part.parents = contexts["session_id"], contexts["parent_session_id"]
     if any(contexts["trajectory_id"]):
         part.sessions = [one or other for one, other in zip(contexts["trajectory_id"], part.sessions, strict=True)]
@@ -66,10 +66,10 @@ def fill_ends(part: Part) -> int:
     replays = _arrays(columns(shapes.Replay, requests["replay"]))
     finishes = columns(shapes.Finish, requests["finish_reason_metadata"])
     choices = columns(shapes.Choice, _flat(finishes["choices"]))
-    calls = columns(shapes.ToolCall, _flat(finishes["tool_calls"]))
+    calls = _inside(finishes["tool_calls"])
     requests, finishes = _arrays(requests), _arrays(finishes)
     part.columns = records | contexts | requests | workers | replays | finishes
-    return keys + given(records, requests, workers, replays, finishes, choices, calls)
+    return keys + calls + given(records, requests, workers, replays, finishes, choices)
 
 
 def _flat(lists: Sequence[list[msgspec.Struct] | None]) -> list[msgspec.Struct]:
@@ -87,9 +87,10 @@ def fill_tools(part: Part) -> int:
     return keys + given(records, tools)
 
 
-def _headers(contexts: Columns) -> int:
-    """Count the headers of agents, whose names are anybody's."""
-    headers = [some for some in contexts["agent_headers"] if some]
-    if any(name.endswith(HASHES) for some in headers for name in some):
-        raise Doubt  # with a quote before, it was cut as well
-    return sum(map(len, headers))
+def _inside(value: Any) -> int:
+    """Count the keys in a value of any layout."""
+    if isinstance(value, dict):
+        if any(name.endswith(HASHES) for name in value):
+            raise Doubt  # that was cut as well, as it was with an escaped quote before the name
+        return len(value) + _inside(list(value.values()))
+    return sum(map(_inside, value)) if isinstance(value, list) else 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 _NAME = HASHES.encode()
 _MARK = b'"%s":[' % _NAME
-_ESCAPED = (b"\\u00", b'\\"' + _NAME)
+_ESCAPED = (b"\\u002", b"\\u005", b"\\u006", b"\\u007", b'\\"' + _NAME)
 """What a key needs that is the hashes' and not written so, or written so and another: a letter or a quote escaped."""
 _LINE = msgspec.json.Decoder(shapes.Line)
 _ASIDE = (None, "request_payload")

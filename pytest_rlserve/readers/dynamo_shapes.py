@@ -1,11 +1,11 @@
 """The records of a Dynamo request trace as types, with the fields that the schema knows.
 
-Dynamo leaves out what it does not know and never writes null, so a null in the text fits no field's type.
+Dynamo leaves out what it does not know, so a null fits no field's type but the few that the schema allows it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -46,22 +46,14 @@ class Choice(msgspec.Struct, gc=False):
     stop_reason: str | int = ABSENT
 
 
-class ToolCall(msgspec.Struct, gc=False):
-    """A tool call that an answer asks for. The schema leaves it open: another layout is read, only more slowly."""
-
-    choice_index: Count = ABSENT
-    tool_call_index: Count = ABSENT
-    id: str = ABSENT
-    name: str = ABSENT
-
-
 class Finish(msgspec.Struct, gc=False):
     """How generation ended."""
 
     finish_reason: str = ABSENT
     backend_finish_reason: str = ABSENT
     choices: list[Choice] = ABSENT
-    tool_calls: list[ToolCall] = ABSENT
+    tool_calls: Any = ABSENT
+    """Of any layout, as for the schema."""
 
 
 class Request(msgspec.Struct, gc=False):
@@ -82,7 +74,7 @@ class Request(msgspec.Struct, gc=False):
     kv_transfer_estimated_latency_ms: Millis = ABSENT
     kv_hit_rate: float = ABSENT
     queue_depth: Count = ABSENT
-    worker: Worker = ABSENT
+    worker: Worker | None = ABSENT
     replay: Replay = ABSENT
     finish_reason_metadata: Finish = ABSENT
 
@@ -95,7 +87,7 @@ class Context(msgspec.Struct, gc=False):
     session_final: bool = ABSENT
     input_trigger: str = ABSENT
     trajectory_id: str = ABSENT
-    agent_headers: dict[str, list[str]] = ABSENT
+    agent_headers: dict[str, Any] = ABSENT
 
 
 class Tool(msgspec.Struct, gc=False):

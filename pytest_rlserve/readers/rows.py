@@ -120,17 +120,34 @@ def fit(row: dict[str, Any], shape: type[msgspec.Struct], format: str) -> Refusa
     What msgspec cannot express, a shape says by a method `exact`.
     """
     try:
-        quick: Any = msgspec.convert(row, shape)
-        if hasattr(shape, "exact") and not quick.exact():
-            raise OverflowError
-    except (msgspec.ValidationError, OverflowError):
+        if _fits(row, shape) or _fits(_whole(row), shape):
+            return None
         reasons = schema.problems(format, row) or [
             f"{why.partition(' must be ')[0]} is not exact" for why in schema.problems(format, _softened(row))
         ]
         return Refusal(tuple(reasons)) if reasons else None
     except RecursionError:
         return Refusal(("is nested too deeply",))
-    return None
+
+
+def _fits(row: dict[str, Any], shape: type[msgspec.Struct]) -> bool:
+    try:
+        quick: Any = msgspec.convert(row, shape)
+    except (msgspec.ValidationError, OverflowError):
+        return False
+    return not hasattr(shape, "exact") or bool(quick.exact())
+
+
+def _whole(value: Any) -> Any:
+    """Return the value with whole numbers for floats such as 7.0, which JSON Schema takes for them too.
+
+    It takes a hundred times as long to say so, and a writer may do it in every row.
+    """
+    if isinstance(value, dict):
+        return {key: _whole(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole(inner) for inner in value]
+    return int(value) if type(value) is float and abs(value) < 2**53 and value.is_integer() else value
 
 
 def _softened(value: Any) -> Any:

@@ -131,6 +131,24 @@ def test_keys_that_a_newer_dynamo_may_add_take_the_quick_path_as_well() -> None:
 
 
 @pytest.mark.parametrize(
+    "open_part",
+    [
+        {"worker": None},
+        {"finish_reason_metadata": {"tool_calls": [{"arguments": {"a": 1}, "id": None}, 7]}},
+        {"finish_reason_metadata": {"tool_calls": None}},
+        {"later": 'said "é"'},
+    ],
+    ids=str,
+)
+def test_what_the_schema_leaves_open_takes_the_quick_path(open_part: Record) -> None:
+    row = request_end("r", session="s", **replay(7, 8), **open_part)
+    row["agent_context"]["agent_headers"] = {"a": "b", "c": [{"d": 1}]}
+    content = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+    assert taken(content) == (1, 0)
+    assert agree(content).kinds == {"request_end": 1}
+
+
+@pytest.mark.parametrize(
     "odd",
     [
         b'"extra":{"input_sequence_hashes":[1,2]}',
@@ -239,6 +257,7 @@ LURES = {
     "an unknown key": b'"request":{"extra":{%b},' % OTHER,
     "a key that ends like theirs": b'"request":{"x\\"%b,' % OTHER[1:],
     "a key that ends like theirs, after an escaped one": b'"request":{"\\u0022":1,"y\\"%b,' % OTHER[1:],
+    "a tool call with such a key": b'"request":{"finish_reason_metadata":{"tool_calls":{"a":[{%b}]}},' % OTHER,
     "a header that ends like theirs": b'"agent_context":{"agent_headers":{"x\\"input_sequence_hashes":[]},',
 }
 

@@ -112,6 +112,13 @@ def test_a_control_event_that_does_not_fit_is_refused(fields: dict[str, Any], re
     assert reason in str(fit(CONTROL | fields, control.ControlEvent, control.FORMAT))
 
 
+def test_a_whole_number_written_as_a_float_does_not_need_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_rlserve.schema.problems", lambda *_: pytest.fail("takes a hundred times as long"))
+    assert fit(ATTEMPT | {"step": 7.0, "run": 7.0}, attempts.AttemptEvent, attempts.FORMAT) is None
+    part = {"worker": None, "queue_depth": 0.0, "replay": {"input_sequence_hashes": [1.0, 2**64 - 1]}}
+    assert fit(ROW | {"request": REQUEST | part}, dynamo.RequestEnd, dynamo.FORMAT) is None
+
+
 def test_large_numbers_that_need_not_be_whole_are_no_reason_to_refuse() -> None:
     large = {"reward": 1e300, "unknown": 1e300, "more": [{"x": 1e300}]}
     assert fit(ATTEMPT | large | {"step": 7.0}, attempts.AttemptEvent, attempts.FORMAT) is None
