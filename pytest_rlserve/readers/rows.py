@@ -122,6 +122,7 @@ def fit(row: dict[str, Any], shape: type[msgspec.Struct], format: str) -> Refusa
     try:
         if _fits(row, shape) or _fits(_whole(row), shape):
             return None
+        row = _brief(row)
         reasons = schema.problems(format, row) or [
             f"{why.partition(' must be ')[0]} is not exact" for why in schema.problems(format, _softened(row))
         ]
@@ -148,6 +149,17 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(inner) for inner in value]
     return int(value) if type(value) is float and abs(value) < 2**53 and value.is_integer() else value
+
+
+def _brief(value: Any) -> Any:
+    """Return the value with the first only of many 64-bit integers: the schema would look at every hash of a prompt."""
+    if isinstance(value, dict):
+        return {key: _brief(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        if value and set(map(type, value)) == {int} and min(value) >= 0 and max(value) < 2**64:
+            return value[:1]
+        return [_brief(inner) for inner in value]
+    return value
 
 
 def _softened(value: Any) -> Any:

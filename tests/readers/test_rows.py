@@ -119,6 +119,15 @@ def test_a_whole_number_written_as_a_float_does_not_need_the_schema(monkeypatch:
     assert fit(ROW | {"request": REQUEST | part}, dynamo.RequestEnd, dynamo.FORMAT) is None
 
 
+def test_the_schema_is_not_asked_about_every_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("pytest_rlserve.schema.problems", lambda _, row: asked.append(row) or ["a reason"])
+    for hashes in ([1, 2, 2**64 - 1], [1, 2, 2**64], [-1, 2, 3], [1, True, 2]):
+        part = {"model": None, "replay": {"input_sequence_hashes": hashes}}
+        assert fit(ROW | {"request": REQUEST | part}, dynamo.RequestEnd, dynamo.FORMAT) is not None
+    assert [len(row["request"]["replay"]["input_sequence_hashes"]) for row in asked] == [1, 3, 3, 3]
+
+
 def test_large_numbers_that_need_not_be_whole_are_no_reason_to_refuse() -> None:
     large = {"reward": 1e300, "unknown": 1e300, "more": [{"x": 1e300}]}
     assert fit(ATTEMPT | large | {"step": 7.0}, attempts.AttemptEvent, attempts.FORMAT) is None
