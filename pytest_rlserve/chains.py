@@ -123,8 +123,24 @@ def lengths(packed: pa.Table) -> Numbers:
 
 
 def lists_of(chains: pa.Table, rows: Iterable[int]) -> list[list[int] | None]:
-    """Return the whole lists of a few rows, without unpacking the others."""
-    return [_list(chains, row) for row in rows]
+    """Return the whole lists of some rows, unpacking only the rows that they are linked with."""
+    wanted = np.array(list(rows), dtype=np.int64)
+    back, shared = (chains[name].to_numpy() for name in ("back", "shared"))
+    above = np.where(shared > 0, np.arange(len(back)) - back, -1)
+    needed = np.zeros(len(back), dtype=bool)
+    active = np.unique(wanted)
+    while len(active):
+        needed[active] = True
+        active = np.unique(above[active])
+        active = active[active >= 0]
+        active = active[~needed[active]]
+    some = np.flatnonzero(needed)
+    links = np.where(above[some] < 0, 0, np.arange(len(some)) - np.searchsorted(some, above[some]))
+    part = chains.take(some).set_column(0, CHAINS.field("back"), pa.array(links))
+    flat, edges = unpack(part)
+    missing = pc.is_null(part["own"]).to_pylist()
+    places = np.searchsorted(some, wanted).tolist()
+    return [None if missing[at] else flat[edges[at] : edges[at + 1]].tolist() for at in places]
 
 
 def ends(chains: pa.Table) -> pa.ChunkedArray:
@@ -142,19 +158,6 @@ def ends(chains: pa.Table) -> pa.ChunkedArray:
     for row, hashes in zip(borrowed.tolist(), lists_of(chains, borrowed.tolist()), strict=True):
         filled[row] = hashes[-1] if hashes else None
     return pa.chunked_array([filled], pa.uint64())
-
-
-def _list(chains: pa.Table, row: int) -> list[int] | None:
-    pieces: list[list[int]] = []
-    wanted = None
-    while wanted != 0:
-        back, shared, own = (chains[name][row].as_py() for name in CHAINS.names)
-        if own is None:
-            return None
-        pieces.append(own if wanted is None else own[: max(wanted - shared, 0)])
-        wanted = shared if wanted is None else min(shared, wanted)
-        row -= back
-    return [one for piece in reversed(pieces) for one in piece]
 
 
 def unpack(chains: pa.Table) -> tuple[Hashes, Numbers]:

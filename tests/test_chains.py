@@ -159,6 +159,24 @@ def test_no_check_and_no_metric_unpacks_hashes(monkeypatch: pytest.MonkeyPatch) 
         assert capture.requests
 
 
+def test_some_lists_take_only_the_rows_that_they_are_linked_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = Chains(Batches(CHAINS))
+    count = 200
+    packed.extend([0] + [1] * count, [0] + [2] * count, [3] + [1] * (count - 1) + [None], array("Q", range(count + 2)))
+    packed.add([7, 8])
+    packed.extend([3, 2], [2, 2], [1, 0], array("Q", [99]))
+    table = packed.table()
+    expected = [[0, 1, 2], *([0, 1, number] for number in range(3, count + 2)), None, [7, 8], [0, 1, 99], [7, 8]]
+    assert [row for number in range(count + 4) for row in lists_of(table, [number])] == expected
+    assert lists_of(table, reversed(range(count + 4))) == expected[::-1]
+    assert lists_of(table, [5, 5]) == [expected[5]] * 2
+    seen: list[int] = []
+    unpack = module.unpack
+    monkeypatch.setattr(module, "unpack", lambda chains: (seen.append(chains.num_rows), unpack(chains))[1])
+    lists_of(table, [count + 1, count + 3, 3])
+    assert seen == [6]
+
+
 def test_asking_whether_there_are_requests_unpacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     capture = Capture(name="c").replace(requests=pa.Table.from_pylist([{"request_id": "a"}], schema=REQUESTS))
     monkeypatch.setattr("pytest_rlserve.chains.unpack", None)
