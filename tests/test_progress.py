@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hand_made import request_end, write
 
+from pytest_rlserve.cli import main
 from pytest_rlserve.engine import progress
 from pytest_rlserve.readers import open_capture
 
@@ -137,3 +138,14 @@ def test_no_terminal_no_progress(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rl-trace={folder}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     assert b"reading: " not in done.stdout + done.stderr
+
+
+def test_ctrl_c_ends_a_command_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pytest_rlserve.cli.commands.captures_of", interrupted)
+    assert main(["check", "anything"]) == 130
+    assert capsys.readouterr().err == "rlserve: interrupted, nothing was judged\n"

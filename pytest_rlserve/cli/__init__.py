@@ -17,6 +17,9 @@ from pytest_rlserve.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_INTERRUPTED = 130
+"""What shells expect of a program that Ctrl-C ended."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
@@ -29,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RlserveError as error:
         print(f"rlserve: {error}", file=sys.stderr)
         return BAD
+    except KeyboardInterrupt:
+        print("rlserve: interrupted, nothing was judged", file=sys.stderr)
+        return _INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return BAD
