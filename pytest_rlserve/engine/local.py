@@ -46,14 +46,20 @@ def run(function: str, tasks: Sequence[Task], sizes: Sequence[int], *, processes
         The answers in the order of the tasks, None for a task that no process could do.
     """
     answers: list[Answer | None] = [None] * len(tasks)
+    started: list[subprocess.Popen[bytes]] = []
 
     def work(share: list[int]) -> None:
-        for number, answer in _served(function, [(number, tasks[number]) for number in share]):
+        for number, answer in _served(function, [(number, tasks[number]) for number in share], started):
             answers[number] = answer
 
     with ThreadPoolExecutor(processes) as threads:
-        for done in [threads.submit(work, share) for share in shares(sizes, processes) if share]:
-            done.result()
+        try:
+            for done in [threads.submit(work, share) for share in shares(sizes, processes) if share]:
+                done.result()
+        except BaseException:  # Ctrl-C, of which the processes may not have heard
+            for process in started:
+                process.kill()
+            raise
     return answers
 
 
@@ -68,10 +74,13 @@ def shares(sizes: Sequence[int], processes: int) -> list[list[int]]:
     return [sorted(share) for share in dealt]
 
 
-def _served(function: str, tasks: list[tuple[int, Task]]) -> Iterator[tuple[int, Answer]]:
-    """Let one process do some tasks; yield what it answers until it ends, however it ends."""
+def _served(
+    function: str, tasks: list[tuple[int, Task]], started: list[subprocess.Popen[bytes]]
+) -> Iterator[tuple[int, Answer]]:
+    """Let one process, noted in `started`, do some tasks; yield what it answers until it ends, however it ends."""
     command = [sys.executable, "-c", _CHILD, json.dumps(sys.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        started.append(process)
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

@@ -127,11 +127,16 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
     planned = planned_pieces(files, 2 * processes, folder)
     pieces = [piece for some in planned for piece in some]
     sizes = [piece.end - piece.start for piece in pieces]
-    with ThreadPoolExecutor(1) as beside:
+    beside = ThreadPoolExecutor(1)
+    try:
         digests = _digests(beside, files, planned)
         answers = iter(
             local.run(f"{read_piece.__module__}:read_piece", list(map(asdict, pieces)), sizes, processes=processes)
         )
+    except BaseException:  # Ctrl-C must not wait for digests that nobody will ask for
+        beside.shutdown(wait=False, cancel_futures=True)
+        raise
+    beside.shutdown(wait=False)
     found = []
     for file, some, digest in zip(files, planned, digests, strict=True):
         whole = Whole(file)
