@@ -94,7 +94,9 @@ class Controller:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the baseline, then the reports; what cannot be written fails the run and stops nothing else."""
         broken = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
-        if not session.config.option.collectonly and exitstatus not in broken:
+        if exitstatus == pytest.ExitCode.INTERRUPTED and not self.run.has_read:
+            self.lines.append("interrupted before the captures were read: nothing was judged, and no report is written")
+        elif not session.config.option.collectonly and exitstatus not in broken:
             with self._failing(session):
                 self._finish(session)
 

@@ -78,6 +78,11 @@ class Run:
         return self._policy
 
     @property
+    def has_read(self) -> bool:
+        """Tell whether the captures were read."""
+        return self._gate is not None
+
+    @property
     def gate(self) -> Gate:
         """Return the gate over the captures, which are read now if no controller has read them."""
         if self._gate is None:

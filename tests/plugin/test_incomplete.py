@@ -102,6 +102,27 @@ def test_an_interrupted_run_is_no_pass(
     assert "baseline left as it is: the session did not run to its end" in result.outlines
 
 
+def test_what_was_interrupted_while_it_was_read_is_not_read_again_for_the_report(
+    pytester: pytest.Pytester, capture: Write
+) -> None:
+    pytester.makeconftest(
+        """
+        from pytest_rlserve import readers
+
+        def interrupted(*_, **__):
+            print("reads", flush=True)
+            raise KeyboardInterrupt
+
+        readers.open_capture = interrupted
+        """
+    )
+    capture("run-1")
+    result = pytester.runpytest_subprocess("-s", "--rl-trace=run-1", REPORT)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert result.outlines.count("reads") == 1
+    assert "interrupted before the captures were read: nothing was judged, and no report is written" in result.outlines
+
+
 def test_a_skipped_item_is_one_that_did_not_run(
     run: Run, pytester: pytest.Pytester, capture: Write, three_runs: Path, report_of: ReadReport
 ) -> None:
