@@ -39,11 +39,11 @@ _UNSOUND = (EOFError, gzip.BadGzipFile, isal_zlib.error)
 class Part(io.RawIOBase):
     """The bytes of a file, or of a span of it, with their digest."""
 
-    def __init__(self, file: IO[bytes], span: Span | None, *, counted: bool) -> None:
-        """Begin where the span does; what is `counted` shows as progress."""
+    def __init__(self, file: IO[bytes], span: Span | None, *, counted: bool, hashed: bool) -> None:
+        """Begin where the span does; what is `counted` shows as progress, what is not `hashed` has no digest."""
         self._file, self._counted = file, counted
         self._left = None if span is None else span[1] - span[0]
-        self.hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if hashed else None
         file.seek(0 if span is None else span[0])
 
     def readable(self) -> bool:
@@ -56,10 +56,16 @@ class Part(io.RawIOBase):
         size = self._file.readinto(room)  # type: ignore[attr-defined]
         if self._left is not None:
             self._left -= size
-        self.hash.update(room[:size])
+        if self._hash is not None:
+            self._hash.update(room[:size])
         if self._counted:
             progress.advance(size=size)
         return int(size)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of what was read."""
+        return "" if self._hash is None else self._hash.hexdigest()
 
 
 class Lines:
@@ -70,13 +76,13 @@ class Lines:
     SHA-256 of the file's bytes.
     """
 
-    def __init__(self, path: Place, span: Span | None = None, *, counted: bool = True) -> None:
+    def __init__(self, path: Place, span: Span | None = None, *, counted: bool = True, hashed: bool = True) -> None:
         """Read from `path`, decompressing if the content says so, whatever the name.
 
         A span is read as if it were the file; in a gzip file it has to begin and end where members do. What is
-        `counted` shows as progress.
+        `counted` shows as progress, and what is not `hashed` has no digest.
         """
-        self.counted = counted
+        self.counted, self._hashed = counted, hashed
         self.path = path
         self._span = span
         self.trouble: str | None = None
@@ -124,7 +130,7 @@ class Lines:
             start = 0 if self._span is None else self._span[0]
             file.seek(start)
             head = file.read(len(_LFS))
-            part = Part(file, self._span, counted=self.counted)
+            part = Part(file, self._span, counted=self.counted, hashed=self._hashed)
             if head.startswith(_LFS):
                 self.trouble = "is a Git LFS pointer, not the file itself: run 'git lfs pull'"
             elif head.startswith(GZIP_MAGIC):
@@ -134,7 +140,7 @@ class Lines:
                     yield data
             while part.read(_CHUNK):  # for its digest
                 pass
-            self.digest = part.hash.hexdigest()
+            self.digest = part.digest
 
     def _unpacked(self, file: IO[bytes], part: Part) -> Generator[bytes, None, Part]:
         """Yield what a gzip file holds; one that is not sound is read again, member by member."""
@@ -145,7 +151,7 @@ class Lines:
                     yield data
                     given += len(data)
         except _UNSOUND:  # type: ignore[misc]
-            part = Part(file, self._span, counted=False)
+            part = Part(file, self._span, counted=False, hashed=self._hashed)
             for data in self._members(part):
                 yield data[given:]
                 given = max(given - len(data), 0)

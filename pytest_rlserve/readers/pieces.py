@@ -153,7 +153,9 @@ def _read(piece: Piece, path: Place) -> tuple[dict[str, Any], dict[str, pa.Table
     returned as text. So is the first one if it is whole, for only the piece before can tell.
     """
     shard = Shard(File(path, piece.label, spill=None if piece.spill is None else Path(piece.spill)))
-    lines = Lines(path, (piece.start, piece.end))
+    # Of a file that is cut on this machine, another thread computes the digest of the whole.
+    hashed = piece.spill is None or piece.end - piece.start == piece.size
+    lines = Lines(path, (piece.start, piece.end), hashed=hashed)
     edges = Edges(piece)
     lines.count = 0 if piece.start == 0 else 1
     with uncollected():
