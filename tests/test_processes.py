@@ -27,8 +27,12 @@ def test_an_interrupt_ends_the_processes_too(monkeypatch: pytest.MonkeyPatch) ->
             started.extend(own)
 
     monkeypatch.setattr(local, "_served", noted)
-    threading.Timer(1.0, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        local.run("time:sleep", [60], [1], processes=1)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
+    try:
+        threading.Timer(1.0, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            local.run("time:sleep", [60], [1], processes=1)
+    finally:
+        signal.signal(signal.SIGINT, before)
     (process,) = started
     assert process.returncode == -signal.SIGKILL
