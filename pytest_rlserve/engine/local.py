@@ -1,8 +1,9 @@
-"""Work in processes on this machine, each a fresh interpreter that takes tasks and gives answers as JSON lines.
+"""Work shared by this process and others of this machine: whoever is free takes the next task.
 
-A fresh interpreter imports neither the caller's main program, which a spawned process would, nor inherits locks
-and threads, which a forked one would. What a process cannot do (it was killed, or ran out of memory) is left to
-the caller, so that no answer is ever missing.
+The others are fresh interpreters, which neither import the caller's main program, as a spawned process would, nor
+inherit locks and threads, as a forked one would. They start before anybody knows the tasks, for their imports take
+time, and nobody waits for them. What a process took and did not do (it was killed, or ran out of memory) is done
+here in the end, so that no answer is ever missing.
 """
 
 from __future__ import annotations
@@ -12,20 +13,31 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pytest_rlserve.engine import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-Task = dict[str, Any]
-Answer = dict[str, Any]
 _CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pytest_rlserve.engine.local import serve; serve()"
 )
+
+
+class Task(NamedTuple):
+    """Something to do."""
+
+    name: str
+    """The function that does it; it returns what JSON can hold."""
+    argument: Any
+    """What it is given, which JSON can hold as well."""
+    size: int
+    """How much work it is, in any unit."""
 
 
 def processors() -> int:
@@ -33,75 +45,100 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run(function: str, tasks: Sequence[Task], sizes: Sequence[int], *, processes: int) -> list[Answer | None]:
-    """Do every task in one of several processes.
+class Crew:
+    """This process and its helpers."""
 
-    Args:
-        function: where to find what does a task, as "module:name"; it takes and returns what JSON can hold.
-        tasks: what is to be done.
-        sizes: how much work each is, in any unit.
-        processes: how many to start.
+    def __init__(self, module: str, processes: int) -> None:
+        """Start every process but this one; they import `module`, which has the functions of all tasks."""
+        self._module = module
+        command = [sys.executable, "-c", _CHILD, json.dumps(sys.path), module]
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        self._helpers = [
+            subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing) for _ in range(processes - 1)
+        ]
 
-    Returns:
-        The answers in the order of the tasks, None for a task that no process could do.
-    """
-    answers: list[Answer | None] = [None] * len(tasks)
-    started: list[subprocess.Popen[bytes]] = []
+    def __enter__(self) -> Self:
+        """Return the crew, which leaving the context ends."""
+        return self
 
-    def work(share: list[int]) -> None:
-        for number, answer in _served(function, [(number, tasks[number]) for number in share], started):
-            answers[number] = answer
+    def __exit__(self, *_: object) -> None:
+        """End the helpers, whatever they do."""
+        self._stop()
+        for helper in self._helpers:
+            with helper:  # closes its pipes
+                pass
 
-    with ThreadPoolExecutor(processes) as threads:
-        try:
-            for done in [threads.submit(work, share) for share in shares(sizes, processes) if share]:
-                done.result()
-        except BaseException:  # Ctrl-C, of which the processes may not have heard
-            for process in started:
-                process.kill()
-            raise
-    return answers
+    def do(self, tasks: Sequence[Task]) -> list[Any]:
+        """Do every task, the largest first; return the answers in the order of the tasks.
 
+        What a task raises here is raised; what it raises in a helper ends that one, and the task is done here.
+        """
+        answers: dict[int, Any] = {}
+        numbers = sorted(range(len(tasks)), key=lambda number: -tasks[number].size)
+        with (
+            tempfile.TemporaryDirectory(prefix="rlserve-") as taken,
+            ThreadPoolExecutor(len(self._helpers) or 1) as threads,
+        ):
+            asked = [(number, tasks[number]) for number in numbers], taken
 
-def shares(sizes: Sequence[int], processes: int) -> list[list[int]]:
-    """Deal out tasks by their size, the largest first, each to whom has least."""
-    dealt: list[list[int]] = [[] for _ in range(processes)]
-    load = [0] * processes
-    for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
-        least = load.index(min(load))
-        dealt[least].append(number)
-        load[least] += sizes[number]
-    return [sorted(share) for share in dealt]
+            def note(found: Iterator[tuple[int, Any]]) -> None:
+                for number, answer in found:
+                    answers[number] = answer
+                    if len(answers) == len(tasks):
+                        self._stop()  # nobody waits for one that still imports
 
-
-def _served(
-    function: str, tasks: list[tuple[int, Task]], started: list[subprocess.Popen[bytes]]
-) -> Iterator[tuple[int, Answer]]:
-    """Let one process, noted in `started`, do some tasks; yield what it answers until it ends, however it ends."""
-    command = [sys.executable, "-c", _CHILD, json.dumps(sys.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        started.append(process)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps({"function": function, "tasks": tasks}).encode())
-            process.stdin.close()
-        for line in process.stdout:
             try:
-                kind, *said = json.loads(line)
-            except ValueError:
-                return  # it died while writing
-            if kind == "answer":
-                yield said[0], said[1]
-            else:
-                progress.advance(*said)
+                others = [threads.submit(note, _answers(helper, asked)) for helper in self._helpers]
+                note(_done(self._module, *asked))
+                for one in others:
+                    one.result()
+                for number in set(numbers) - set(answers):
+                    answers[number] = _do(self._module, tasks[number])
+            finally:
+                self._stop()  # or Ctrl-C, of which they may not have heard, would wait for them
+        return [answers[number] for number in range(len(tasks))]
+
+    def _stop(self) -> None:
+        for helper in self._helpers:
+            helper.kill()
+
+
+def _do(module: str, task: Task) -> Any:
+    return getattr(import_module(module), task.name)(task.argument)
+
+
+def _done(module: str, tasks: Sequence[tuple[int, Task]], taken: str) -> Iterator[tuple[int, Any]]:
+    """Do tasks that nobody has taken; taking one is making its folder, which only one process can."""
+    for number, task in tasks:
+        try:
+            Path(taken, str(number)).mkdir()
+        except FileExistsError:
+            continue
+        yield number, _do(module, task)
+
+
+def _answers(helper: subprocess.Popen[bytes], asked: Any) -> Iterator[tuple[int, Any]]:
+    """Yield what a helper answers until it ends, however it ends."""
+    assert helper.stdin is not None
+    assert helper.stdout is not None
+    with contextlib.suppress(BrokenPipeError), helper.stdin as told:
+        told.write(json.dumps(asked).encode())
+    for line in helper.stdout:
+        try:
+            kind, *said = json.loads(line)
+        except ValueError:
+            return  # it died while writing
+        if kind == "answer":
+            yield said[0], said[1]
+        else:
+            progress.advance(*said)
 
 
 def serve() -> None:
-    """Do the tasks that standard input holds and write an answer for each; the other side of `run`."""
-    asked = json.load(sys.stdin)
-    module, _, name = asked["function"].partition(":")
-    function: Callable[[Task], Answer] = getattr(import_module(module), name)
+    """Do tasks as a helper: standard input says which, standard output takes the answers as JSON lines."""
+    module = sys.argv[2]
+    import_module(module)
+    tasks, taken = json.load(sys.stdin)
     out = sys.stdout
     sys.stdout = sys.stderr  # nothing else may come between the lines
 
@@ -110,5 +147,5 @@ def serve() -> None:
         out.flush()
 
     progress.report_to(lambda size, rows: say("read", size, rows))
-    for number, task in asked["tasks"]:
-        say("answer", number, function(task))
+    for number, answer in _done(module, [(number, Task(*task)) for number, task in tasks], taken):
+        say("answer", number, answer)

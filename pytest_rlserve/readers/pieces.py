@@ -7,6 +7,7 @@ file be read again in one go, which then says what is wrong and where.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import mmap
 from dataclasses import dataclass
@@ -129,6 +130,12 @@ def read_piece(task: dict[str, Any]) -> dict[str, Any]:
     return _read(piece, located(piece.path))[0]
 
 
+def digest(path: str) -> str:
+    """Return the SHA-256 of a whole file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]], pa.Table]:
     """Read one piece; the hashes, which are most of it, are returned apart, and only how rows are packed with it.
 
@@ -153,7 +160,7 @@ def _read(piece: Piece, path: Place) -> tuple[dict[str, Any], dict[str, pa.Table
     returned as text. So is the first one if it is whole, for only the piece before can tell.
     """
     shard = Shard(File(path, piece.label, spill=None if piece.spill is None else Path(piece.spill)))
-    # Of a file that is cut on this machine, another thread computes the digest of the whole.
+    # Of a file that is cut on this machine, the digest of the whole is computed apart.
     hashed = piece.spill is None or piece.end - piece.start == piece.size
     lines = Lines(path, (piece.start, piece.end), hashed=hashed)
     edges = Edges(piece)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -14,19 +12,22 @@ import pyarrow.compute as pc
 
 from pytest_rlserve import model
 from pytest_rlserve.engine import local
+from pytest_rlserve.engine.local import Task
+from pytest_rlserve.readers import pieces
 from pytest_rlserve.readers.dynamo import Shard
 from pytest_rlserve.readers.lines import LONGEST
-from pytest_rlserve.readers.pieces import Piece, cuts, read_piece
+from pytest_rlserve.readers.pieces import Piece, cuts
 from pytest_rlserve.scattered import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
 
     from pytest_rlserve.readers.jsonl import Content, File
-    from pytest_rlserve.readers.store import Place
 
-_STEP = 1 << 18
+_TURNS = 8
+"""Pieces for each process: so small that nobody waits long for the last one, and so large that cuts cost nothing."""
+_DIGESTS = 14
+"""How often the digest of some bytes could be computed while they are read, more or less."""
 
 
 class Whole(Shard):
@@ -100,7 +101,7 @@ def _lowered(table: Any, lines: int) -> Any:
 
 def planned_pieces(files: Sequence[File], pieces: int, folder: Path | None) -> list[list[Piece]]:
     """Cut files into about so many pieces in all; their tables go to `folder`, if that is given."""
-    share = max(sum(file.path.stat().st_size for file in files) // pieces, 1)
+    share = max(-(-sum(file.path.stat().st_size for file in files) // pieces), 1)
     planned: list[list[Piece]] = []
     for number, file in enumerate(files):
         size = file.path.stat().st_size
@@ -124,40 +125,24 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
     Returns:
         What each file gave, None for one that has to be read in one go.
     """
-    planned = planned_pieces(files, 2 * processes, folder)
-    pieces = [piece for some in planned for piece in some]
-    sizes = [piece.end - piece.start for piece in pieces]
-    beside = ThreadPoolExecutor(1)
-    try:
-        digests = _digests(beside, files, planned)
-        answers = iter(
-            local.run(f"{read_piece.__module__}:read_piece", list(map(asdict, pieces)), sizes, processes=processes)
-        )
-    except BaseException:  # Ctrl-C must not wait for digests that nobody will ask for
-        beside.shutdown(wait=False, cancel_futures=True)
-        raise
-    beside.shutdown(wait=False)
+    with local.Crew(pieces.__name__, processes) as crew:
+        planned = planned_pieces(files, _TURNS * processes, folder)
+        tasks = []
+        for some in planned:
+            tasks += [Task("read_piece", asdict(piece), piece.end - piece.start) for piece in some]
+            if len(some) > 1:  # nobody reads it whole
+                tasks.append(Task("digest", some[0].path, some[0].size // _DIGESTS))
+        answers = iter(crew.do(tasks))
     found = []
-    for file, some, digest in zip(files, planned, digests, strict=True):
+    for file, some in zip(files, planned, strict=True):
         whole = Whole(file)
-        read = [
-            (answer, piece, partial(_mapped, piece, whole.names)) for piece, answer in zip(some, answers, strict=False)
-        ]
-        found.append(put_together(whole, read, None if digest is None else digest.result()))
+        read = [(next(answers), piece, partial(_mapped, piece, whole.names)) for piece in some]
+        found.append(put_together(whole, read, next(answers) if len(some) > 1 else None))
     return found
 
 
 def _mapped(piece: Piece, names: Sequence[str]) -> dict[str, Any]:
     return {name: model.mapped(Path(piece.spill or "") / f"{name}.arrow") for name in names}
-
-
-def _digests(
-    beside: ThreadPoolExecutor, files: Sequence[File], planned: Sequence[list[Piece]]
-) -> list[Future[str] | None]:
-    """Start to compute the digests of files that nobody reads whole."""
-    return [
-        beside.submit(_digest, file.path) if len(some) > 1 else None for file, some in zip(files, planned, strict=True)
-    ]
 
 
 def put_together(
@@ -178,11 +163,3 @@ def put_together(
         text = answer["digest"]
     content = whole.content_of(text if digest is None else digest)
     return content if whole.sound else None
-
-
-def _digest(path: Place) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_STEP):
-            digest.update(chunk)
-    return digest.hexdigest()

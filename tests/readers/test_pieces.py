@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,15 +37,22 @@ def facts(content: Content) -> dict[str, Any]:
     return found | {name: getattr(content, name) for name in ("findings", "kinds", "whole", "digest")}
 
 
-def here(function: str, tasks: Sequence[local.Task], sizes: Sequence[int], *, processes: int) -> list[Any]:
-    """Stand in for processes: do the tasks here, by way of JSON."""
-    return [json.loads(json.dumps(pieces.read_piece(task))) for task in tasks]
+class Here(local.Crew):
+    """Stands in for processes: does the tasks here, by way of JSON."""
+
+    def __init__(self, module: str, _: int) -> None:
+        super().__init__(module, 1)
+
+    def do(self, tasks: Sequence[local.Task]) -> list[Any]:
+        asked = [local.Task(*json.loads(json.dumps(task))) for task in tasks]
+        found: list[Any] = json.loads(json.dumps(super().do(asked)))
+        return found
 
 
 def in_pieces(content: bytes, processes: int) -> tuple[Content | None, Content]:
     """Read a file in pieces and in one go."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "run", here)
+        patch.setattr(local, "Crew", Here)
         path = Path(folder, "request-trace.jsonl")
         path.write_bytes(content)
         file = File(path, path.name)
@@ -152,6 +160,55 @@ def test_processes_read_what_one_process_reads(large: Path, monkeypatch: pytest.
     assert found.requests.equals(small.requests)
     assert found.sources == alone.sources == small.sources
     assert (found.findings, found.digest) == (small.findings, small.digest)
+
+
+KILLED = """
+import json, os, sys
+sys.path[:] = json.loads(sys.argv[1])
+from pytest_rlserve.engine import local
+from pytest_rlserve.readers import pieces
+def half(task):
+    with open(task["spill"] + "/requests.arrow", "wb") as file:
+        file.write(b"ARROW1")
+    os.kill(os.getpid(), 9)
+pieces.read_piece = half
+local.serve()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed"])
+def test_what_a_helper_reads_or_leaves_half_read_is_there_once(
+    large: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    alone = open_capture(large)
+    if killed:
+        monkeypatch.setattr(local, "_CHILD", KILLED)
+    read, mine = pieces.read_piece, set[Path]()
+
+    def after_the_helper(task: dict[str, Any]) -> dict[str, Any]:
+        spill = Path(task["spill"])
+        mine.add(spill)
+        for _ in range(1200):
+            if any(place.parent not in mine for place in spill.parent.glob("*/*.arrow")) or len(mine) > 1:
+                return read(task)
+            time.sleep(0.05)
+        raise TimeoutError
+
+    monkeypatch.setattr(pieces, "read_piece", after_the_helper)
+    found = open_capture(large)
+    assert (len(mine) == 16) is killed
+    assert found.requests.equals(alone.requests)
+    assert (found.sources, found.findings) == (alone.sources, alone.findings)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_a_file_is_cut_into_as_many_pieces_as_are_asked_for(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "request-trace.jsonl"
+    path.write_bytes(bytes(100))
+    (some,) = whole.planned_pieces([File(path, path.name)], count, None)
+    assert len(some) == count
+    assert [piece.end for piece in some[:-1]] == [piece.start for piece in some[1:]]
+    assert (some[0].start, some[-1].end) == (0, 100)
 
 
 def test_tables_outlive_the_folder_they_were_mapped_from(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
