@@ -40,16 +40,42 @@ def known(column: Any) -> Mask:
 
 def given(column: Any) -> Any:
     """Return a column of text with nulls for what is empty."""
-    return pc.if_else(pc.equal(column, ""), None, column)
+    empty = pc.equal(column, "")
+    return pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
 
 
 def codes(*columns: Any) -> Numbers:
     """Number the distinct combinations of some columns in the order in which they first appear; null is a value."""
     found: Numbers = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        encoded = pc.dictionary_encode(whole(column), null_encoding="encode")
-        mixed = found * len(encoded.dictionary) + encoded.indices.to_numpy()
-        found = pa.array(mixed).dictionary_encode().indices.to_numpy().astype(np.int64)
+        own = _as_they_come(column) if isinstance(column, np.ndarray) else _places(column)
+        if _follows(found, own):
+            found = own
+        elif not _follows(own, found):
+            found = _as_they_come(found * (own.max() + 1) + own)
+    return found
+
+
+def _places(column: Any) -> Numbers:
+    encoded = pc.dictionary_encode(whole(column), null_encoding="encode")
+    found: Numbers = encoded.indices.to_numpy().astype(np.int64)
+    return found
+
+
+def _follows(one: Numbers, other: Numbers) -> bool:
+    """Tell whether one number stands beside each of the other, whose combinations with it are then no more."""
+    beside = np.zeros(int(other.max(initial=-1)) + 1, dtype=np.int64)
+    beside[other] = one
+    return bool((beside[other] == one).all())
+
+
+def _as_they_come(numbers: Numbers) -> Numbers:
+    order = np.argsort(numbers)
+    new = np.append(True, np.diff(numbers[order]) != 0)[: len(order)]
+    first = np.minimum.reduceat(order, np.flatnonzero(new)) if len(order) else order
+    ranks, found = np.empty_like(first), np.empty_like(order)
+    ranks[np.argsort(first)] = np.arange(len(first))
+    found[order] = ranks[np.cumsum(new) - 1]
     return found
 
 

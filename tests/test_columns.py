@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from pytest_rlserve.columns import codes, given, groups, mask, picked, reals, sorted_rows, totals
 
@@ -21,6 +25,14 @@ def test_combinations_are_numbered_as_they_come_and_null_is_one_of_their_values(
     one, other = pa.array(["b", "a", "b", None, "b", None]), pa.array([1, 1, 1, 1, 2, 1])
     assert codes(one, other).tolist() == [0, 1, 0, 2, 3, 2]
     assert codes(pa.array([], pa.string())).tolist() == []
+
+
+@drawn(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1, 2]), st.integers(-2, 2)), max_size=12))
+def test_columns_of_text_and_of_numbers_may_be_combined_whatever_stands_in_them(rows: list[tuple[Any, ...]]) -> None:
+    one, other, third = ([row[place] for row in rows] for place in range(3))
+    places = {row: place for place, row in enumerate(dict.fromkeys(rows))}
+    columns = pa.array(one, pa.string()), pa.array(other, pa.int64()), np.array(third, dtype=np.int64)
+    assert codes(*columns).tolist() == [places[row] for row in rows]
 
 
 def test_row_minus_one_is_nobodys() -> None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from pytest_rlserve.columns import Mask, Numbers, Reals
     from pytest_rlserve.ledger.events import Events
 
+    Rows = dict[str, Numbers]
+    """The rows of the events that `opened`, `ended`, `decided` and `retried` each account, −1 where there is none, and
+    its `outcome` among `KINDS`, −1 while it is open."""
+
 _NONE = -1
 _OPENING = ("level", "run", "attempt_id", "request", "source", "line")
 """What the event says that opened an account; of everything else the latest word counts."""
@@ -27,11 +31,11 @@ _TIMES = {"dispatched_at": "opened", "ended_at": "ended", "decided_at": "decided
 
 
 class Accounts(Sequence[Account]):
-    """Accounts by the rows of the events that opened, ended, decided and retried each; −1 where there is none."""
+    """Accounts, with what is told of them in columns."""
 
-    def __init__(self, events: Events, rows: dict[str, Numbers], outcomes: Numbers, numbers: Numbers) -> None:
-        """Take the rows by what they did, and each account's outcome among `KINDS`, −1 while it is open."""
-        self._events, self._rows, self._outcomes = events, rows, outcomes
+    def __init__(self, events: Events, rows: Rows, numbers: Numbers) -> None:
+        """Take the rows by what they did, and the numbers."""
+        self._events, self._rows, self._outcomes = events, rows, rows["outcome"]
         self.numbers = numbers
         """Their numbers in the ledger."""
         self._decisions = self._kinds("decided")
@@ -40,8 +44,7 @@ class Accounts(Sequence[Account]):
 
     def some(self, places: Numbers | Mask | slice) -> Accounts:
         """Return some of the accounts."""
-        rows = {what: rows[places] for what, rows in self._rows.items()}
-        return Accounts(self._events, rows, self._outcomes[places], self.numbers[places])
+        return Accounts(self._events, {what: rows[places] for what, rows in self._rows.items()}, self.numbers[places])
 
     def __len__(self) -> int:
         """Return how many there are."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pytest_rlserve.columns import codes, given, mask, reals, sorted_rows, whole
 
 if TYPE_CHECKING:
-    from pytest_rlserve.columns import Numbers
+    from pytest_rlserve.columns import Mask, Numbers
 
 KINDS = ("retried", "dispatched", "completed", "canceled", "failed", "accepted", "rejected")
 """What an event may be; of several at one instant, the earlier of these comes first."""
@@ -54,7 +54,13 @@ class Events:
     @cached_property
     def whom(self) -> Numbers:
         """Number whom events speak of: an attempt, or a request of an attempt."""
-        return codes(*(self.column(name) for name in ("level", "run", "attempt_id", "request")))
+        attempts, requests = self.attempts, codes(self.column("request"))
+        return codes(attempts, np.where(self.of_requests, requests, requests.max(initial=0) + 1 + attempts))
+
+    @cached_property
+    def of_requests(self) -> Mask:
+        """Mark the events that speak of a request."""
+        return mask(pc.equal(self.column("level"), "request"))
 
     @cached_property
     def attempts(self) -> Numbers:
@@ -74,6 +80,13 @@ class Events:
             "request": pc.fill_null(self.column("x_request_id"), ""),
         }
         return sorted_rows(keys)
+
+    @property
+    def first_told(self) -> Numbers:
+        """Return for each number of `whom` the place of its first event in the order of time."""
+        found: Numbers = np.zeros(int(self.whom.max(initial=-1)) + 1, dtype=np.int64)
+        found[self.whom[self.order[::-1]]] = np.arange(len(self.order))[::-1]  # of several, the last one stays
+        return found
 
     @cached_property
     def first_ids(self) -> pa.Array:
@@ -111,7 +124,7 @@ class Events:
     def _requests(self) -> pa.Array:
         """Name requests: by their x-request-id, else by their response id if already their dispatch is told with it."""
         own, response = given(self.column("x_request_id")), self.column("response_id")
-        told = mask(pc.and_(pc.equal(self.column("event"), "dispatched"), pc.is_null(own)))
-        by_answer = pc.is_in(response, value_set=response.filter(pa.array(told)))
-        names = pc.coalesce(own, pc.if_else(by_answer, response, None))
-        return pc.if_else(pc.equal(self.column("level"), "request"), names, None)
+        first = mask(pc.and_(pc.equal(self.column("event"), "dispatched"), pc.is_null(own)))
+        told = response.filter(pa.array(first)).drop_null()
+        answers = pc.if_else(pc.is_in(response, value_set=told), response, None) if len(told) else None
+        return pc.if_else(pa.array(self.of_requests), own if answers is None else pc.coalesce(own, answers), None)

@@ -1,4 +1,7 @@
-"""The fold: each event is entered into the account it speaks of, and what cannot be so is a finding."""
+"""The fold: each event is entered into the account it speaks of, and what cannot be so is a finding.
+
+It is told one event after another, so only those are folded whose order or number says something: see `usual`.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from pytest_rlserve.capture import AXES
-from pytest_rlserve.columns import codes, mask, sorted_rows
+from pytest_rlserve.columns import codes
 from pytest_rlserve.ledger.account import OUTCOMES
-from pytest_rlserve.ledger.accounts import Accounts
 from pytest_rlserve.ledger.contradictions import Contradictions
-from pytest_rlserve.ledger.counts import Ledger
 from pytest_rlserve.ledger.events import KIND, KINDS
 
 if TYPE_CHECKING:
+    from pytest_rlserve.columns import Numbers
+    from pytest_rlserve.ledger.accounts import Rows
     from pytest_rlserve.ledger.events import Events
 
 _NONE = -1
@@ -28,20 +28,23 @@ _ENDS = {KIND[name] for name in OUTCOMES}
 class Fold:
     """The state of the fold. Events go by their rows, accounts by the order in which they were opened."""
 
-    def __init__(self, events: Events, covers: dict[str, frozenset[str]]) -> None:
-        """Begin with no account; `covers` says of each source, by its path, what it can tell."""
+    def __init__(self, events: Events, covers: dict[str, frozenset[str]], rows: Numbers) -> None:
+        """Begin with no account.
+
+        Args:
+            events: among which those are that will be folded.
+            covers: what each source, by its path, can tell.
+            rows: the events to fold, in the order of time: all of those that speak of the same.
+        """
         self._events, self._covers = events, covers
-        order = events.order
-        whom = codes(pa.array(events.whom[order]))
-        self._whom = np.empty_like(whom)
-        """Row → whom its event speaks of, numbered as they come."""
-        self._whom[order] = whom
-        self._stream = zip(order.tolist(), events.kinds[order].tolist(), whom.tolist(), strict=True)
+        whom = codes(events.whom[rows])
+        self._stream = zip(rows.tolist(), events.kinds[rows].tolist(), whom.tolist(), strict=True)
         nobody = [_NONE] * (int(whom.max(initial=_NONE)) + 1)
         self._last, self._unended, self._undecided = nobody, nobody.copy(), nobody.copy()
         """Whom events speak of → the last account opened for it, the first that may wait for an end, or a decision."""
         self._next: list[int] = []
         """Account → the next one opened for the same."""
+        self._whom: list[int] = []
         self._opened: list[int] = []
         self._ended: list[int] = []
         self._decided: list[int] = []
@@ -51,10 +54,10 @@ class Fold:
         """Account → the row that tells that it is a retry."""
         self._retried: dict[int, deque[int]] = {}
         """Retries whose dispatch has not been seen; it usually follows, but a framework may tell later."""
-        self._wrong = Contradictions(events)
+        self.wrong = Contradictions(events)
 
-    def take_all(self) -> Ledger:
-        """Enter all events, in the order of time."""
+    def take_all(self) -> Rows:
+        """Enter all events, in the order of time; return the accounts, and leave what is `wrong` with them."""
         for row, kind, whom in self._stream:
             if kind == _RETRIED:
                 self._retried.setdefault(whom, deque()).append(row)
@@ -62,7 +65,11 @@ class Fold:
                 self._dispatch(row, whom)
             else:
                 self._settle(row, kind, whom)
-        return self._closed()
+        self._enter_late_retries()
+        retried = [self._retries.get(account, _NONE) for account in range(len(self._opened))]
+        lists = {"opened": self._opened, "ended": self._ended, "decided": self._decided, "retried": retried}
+        lists["outcome"] = self._outcomes
+        return {what: np.array(some, dtype=np.int64) for what, some in lists.items()}
 
     def _dispatch(self, row: int, whom: int) -> None:
         last = self._last[whom]
@@ -70,12 +77,13 @@ class Fold:
             told, here = (self._says(one, "source") for one in (self._opened[last], row))
             other = f"; {told} tells of it, too: was a file copied?" if told != here else ""
             attempt = self._says(row, "attempt_id")
-            self._wrong.tell(row, f"attempt_id {attempt!r} was dispatched again under the same id{other}")
+            self.wrong.tell(row, f"attempt_id {attempt!r} was dispatched again under the same id{other}")
         self._open(row, whom)
 
     def _open(self, row: int, whom: int) -> int:
         account, last = len(self._opened), self._last[whom]
         self._opened.append(row)
+        self._whom.append(whom)
         for some in (self._next, self._ended, self._decided, self._outcomes):
             some.append(_NONE)
         if last != _NONE:
@@ -98,12 +106,12 @@ class Fold:
             account = self._open(row, whom)
         if account == _NONE:
             last = self._last[whom]  # as many ends of the request came before as it was sent
-            never = f"{KINDS[kind]} {self._wrong.what(row)}, which was never dispatched before"
-            self._wrong.tell(row, never if last == _NONE else self._ended_again(row, last))
+            never = f"{KINDS[kind]} {self.wrong.what(row)}, which was never dispatched before"
+            self.wrong.tell(row, never if last == _NONE else self._ended_again(row, last))
         elif not ends:
             self._decide(row, kind, account)
         elif self._outcomes[account] != _NONE:
-            self._wrong.tell(row, self._ended_again(row, account))
+            self.wrong.tell(row, self._ended_again(row, account))
         else:
             self._outcomes[account], self._ended[account] = kind, row
 
@@ -111,14 +119,14 @@ class Fold:
         if (decided := self._decided[account]) != _NONE:
             before, now = self._says(decided, "event"), KINDS[kind]
             word = "twice" if before == now else f"both {before} and"
-            self._wrong.tell(row, f"{self._wrong.what(row)} was {word} {now}")
+            self.wrong.tell(row, f"{self.wrong.what(row)} was {word} {now}")
             return
         if self._outcomes[account] == _NONE and not self._told(row, "completed"):
             self._outcomes[account] = _COMPLETED  # what was decided on had completed, though nobody said when
         outcome = self._outcomes[account]
         if outcome != _COMPLETED:
             state = "still open" if outcome == _NONE else KINDS[outcome]
-            self._wrong.tell(row, f"{self._wrong.what(row)} was {KINDS[kind]} although it was {state}, not completed")
+            self.wrong.tell(row, f"{self.wrong.what(row)} was {KINDS[kind]} although it was {state}, not completed")
             return
         self._decided[account] = row
 
@@ -154,23 +162,13 @@ class Fold:
     def _ended_again(self, row: int, account: int) -> str:
         latest = (self._decided[account], self._ended[account], self._opened[account])
         outcome, rows = KINDS[self._outcomes[account]], [one for one in latest if one != _NONE]
-        return self._wrong.ended_again(row, outcome, self._ended[account], rows)
-
-    def _closed(self) -> Ledger:
-        """Return the accounts, those of samples accepted twice among the findings."""
-        self._enter_late_retries()
-        accounts = self._accounts()
-        border = int(np.count_nonzero(mask(pc.equal(accounts.column("level"), "attempt"))))
-        attempts, requests = accounts.some(slice(border)), accounts.some(slice(border, None))
-        covers = frozenset().union(*self._covers.values()) if self._covers else frozenset(AXES)
-        self._wrong.tell_twins(attempts)
-        return Ledger(accounts, attempts, requests, tuple(self._wrong.findings), tuple(self._wrong.keys), covers)
+        return self.wrong.ended_again(row, outcome, self._ended[account], rows)
 
     def _enter_late_retries(self) -> None:
         """Give retries that were told after the dispatch to the last account that is none yet."""
         left = {whom: rows for whom, rows in sorted(self._retried.items()) if rows}
         late: dict[int, list[int]] = {whom: [] for whom in left}
-        for account, whom in enumerate(self._whom[self._opened].tolist() if left else ()):
+        for account, whom in enumerate(self._whom if left else ()):
             if whom in late and account not in self._retries:
                 late[whom].append(account)
         for whom, rows in left.items():
@@ -178,22 +176,5 @@ class Fold:
                 if late[whom]:
                     self._retries[late[whom].pop()] = row
                 else:
-                    message = f"retried {self._wrong.what(row)}, which was never dispatched or already retried"
-                    self._wrong.tell(row, message)
-
-    def _accounts(self) -> Accounts:
-        """Return attempts before requests, each by the time of its dispatch."""
-        retried = [self._retries.get(account, _NONE) for account in range(len(self._opened))]
-        lists = {"opened": self._opened, "ended": self._ended, "decided": self._decided, "retried": retried}
-        rows = {what: np.array(some, dtype=np.int64) for what, some in lists.items()}
-        outcomes, numbers = np.array(self._outcomes, dtype=np.int64), np.arange(len(self._outcomes))
-        found = Accounts(self._events, rows, outcomes, numbers)
-        keys = {
-            "level": found.column("level"),
-            "dispatched": pc.fill_null(found.column("dispatched_at"), 0.0),
-            "name": found.column("name"),
-            "whom": self._whom[rows["opened"]],
-        }
-        order = sorted_rows(keys)
-        rows = {what: some[order] for what, some in rows.items()}
-        return Accounts(self._events, rows, outcomes[order], numbers)
+                    message = f"retried {self.wrong.what(row)}, which was never dispatched or already retried"
+                    self.wrong.tell(row, message)
