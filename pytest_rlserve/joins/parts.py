@@ -7,6 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pytest_rlserve.joins import join
 from pytest_rlserve.joins.repeats import duplicates, served_again
@@ -14,6 +16,8 @@ from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Numbers
+    from pytest_rlserve.joins import Joined
 
 Part = Literal["step", "group", "run"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -23,24 +27,35 @@ Key = tuple[int, int, str] | None
 
 
 class Parts:
-    """A capture cut by step, group or run, or not at all."""
+    """A capture cut by step, group or run, or not at all; parts go by their places in `keys`."""
 
     def __init__(self, capture: Capture, by: Part | None) -> None:
         """Cut `capture`; an attempt's requests go where it goes, if they do not say otherwise."""
-        self._capture, self._ledger, self._by = capture, capture.derive(ledger), by
-        every = self._ledger.all
-        own = every.values(_COLUMNS[by]) if by else [None] * len(every)
-        known: dict[int, int] = {}
-        for accounts in (self._ledger.requests, self._ledger.attempts):
-            known.update(zip(accounts.attempts.tolist(), accounts.numbers.tolist(), strict=True))
-        attempts = zip(own, every.attempts.tolist(), strict=True)
-        self.of = [_key(own[known[attempt]] if value is None else value) for value, attempt in attempts]
+        self._capture, self._ledger = capture, capture.derive(ledger)
+        every, attempts = self._ledger.all, self._ledger.attempts
+        own = every.column(_COLUMNS[by]) if by else pa.nulls(len(every))
+        trained = attempts.column("trained_in") if by == "step" else own[:0]
+        told = pa.concat_arrays([own, trained]).dictionary_encode()
+        self.keys: list[Key] = [*map(_key, told.dictionary.to_pylist()), None]
+        parts = np.asarray(pc.fill_null(told.indices, self._none), dtype=np.int64)
+        own, trained = np.split(parts, [len(every)])
+        speaks = np.zeros(int(every.attempts.max(initial=-1)) + 1, dtype=np.int64)
+        for accounts in (self._ledger.requests, attempts):
+            speaks[accounts.attempts] = accounts.numbers
+        self.of: Numbers = np.where(own == self._none, own[speaks[every.attempts]], own)
         """The part of each account, by its number: the step that it was dispatched for, its group, its run."""
+        self.training: Numbers = trained if by == "step" else self.of[: len(attempts)]
+        """The step that trains on each attempt; of other parts, the one that it belongs to."""
 
-    def named(self, run: str | None, attempt_id: str) -> Key:
+    @property
+    def _none(self) -> int:
+        """Return the last part, which is that of what names none."""
+        return len(self.keys) - 1
+
+    def named(self, run: str | None, attempt_id: str) -> int:
         """Return the part of an attempt of which perhaps nothing but a stray event is known."""
         number = self._numbers.get((run, attempt_id))
-        return None if number is None else self.of[number]
+        return self._none if number is None else int(self.of[number])
 
     @cached_property
     def _numbers(self) -> dict[tuple[str | None, str], int]:
@@ -50,16 +65,10 @@ class Parts:
             for attempt, number in zip(some.names_of_attempts(), some.numbers.tolist(), strict=True)
         }
 
-    def training(self) -> list[Key]:
-        """Return the step that trains on each attempt; of other parts, the one that it belongs to."""
-        if self._by == "step":
-            return [_key(step) for step in self._ledger.attempts.values("trained_in")]
-        return self.of[: len(self._ledger.attempts)]
-
-    def rows(self) -> list[Key]:
+    @cached_property
+    def rows(self) -> Numbers:
         """Return the part of each row: its owner's."""
-        parts = [*self.of, None]  # the last is that of nobody
-        return [parts[number] for number in self._capture.derive(join).owner.tolist()]
+        return np.append(self.of, self._none)[self._capture.derive(join).owner]
 
     def strays(self) -> dict[int, str]:
         """Return the rows that are not what an account asked for, in order, and why."""
@@ -68,16 +77,22 @@ class Parts:
         found = dict.fromkeys(chain.from_iterable(self._capture.derive(served_again).values()), "served again") | found
         found |= self._capture.derive(duplicates)
         if joined.level == "request":
-            others = np.setdiff1d(joined.order, np.array(list(found), dtype=np.int64))
-            owners, first = np.unique(joined.owner[others], return_index=True)
-            asked = others[first[owners >= len(self._ledger.attempts)]]  # the first row of each request
-            found |= dict.fromkeys(np.setdiff1d(others, asked).tolist(), "unrecorded request")
+            found |= dict.fromkeys(self._unrecorded(joined, list(found)), "unrecorded request")
         return dict(sorted(found.items()))
 
+    def _unrecorded(self, joined: Joined, strays: list[int]) -> list[int]:
+        """Return the other rows of an owner but the first one of each request."""
+        left = np.ones(joined.rows, dtype=np.bool_)
+        left[strays] = False
+        others = joined.order[left[joined.order]]
+        first = np.zeros(len(self.of), dtype=np.int64)
+        first[joined.owner[others[::-1]]] = others[::-1]  # of several, the last one stays
+        asked = (first[joined.owner[others]] == others) & (joined.owner[others] >= len(self._ledger.attempts))
+        rows: list[int] = others[~asked].tolist()
+        return rows
 
-def _key(value: int | str | None) -> Key:
-    if value is None:
-        return None
+
+def _key(value: int | str) -> Key:
     text = str(value)
     return (0, int(text), text) if text.isdecimal() else (1, 0, text)
 

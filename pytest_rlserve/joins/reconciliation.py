@@ -10,7 +10,6 @@ add up to the whole.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, get_args
 
@@ -18,18 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from pytest_rlserve.joins import join
-from pytest_rlserve.joins.parts import PARTS, Key, Part, Parts, rank
+from pytest_rlserve.joins.parts import PARTS, Part, Parts, rank
 from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Counts, Level, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_rlserve.capture import Capture
+    from pytest_rlserve.columns import Numbers
     from pytest_rlserve.ledger import Accounts
 
 __all__ = ["PARTS", "Part", "Reconciled", "reconcile"]
 _T = TypeVar("_T")
-_Named = dict[Key, dict[str, list[str]]]
+_Named = dict[int, dict[str, list[str]]]
 """Part → reason → ids."""
 
 
@@ -80,43 +80,50 @@ def reconcile(capture: Capture, by: Part | None = None) -> list[Reconciled]:
     for level in get_args(Level):
         own = accounts.of(level)
         served = bool(own) and joined.level == level and bool(joined.rows)
-        members = _grouped((parts.of[number], place) for place, number in enumerate(own.numbers.tolist()))
-        accepted = np.flatnonzero(accounts.attempts.are("accepted")).tolist() if told and level == "attempt" else []
-        training = parts.training()
-        trained = Counter(training[place] for place in accepted)
+        members = _places(parts.of[own.numbers])
+        accepted = accounts.attempts.are("accepted") & (told and level == "attempt")
+        trained = np.bincount(parts.training[accepted], minlength=len(parts.keys))
+        rows = np.bincount(parts.rows[: joined.rows * served], minlength=len(parts.keys))
         wrong = _grouped((parts.named(*key[1:3]), key[2]) for key in accounts.contradictions if key[0] == level)
-        of_row = parts.rows() if served else []
-        rows = Counter(of_row)
-        strays = _strays(capture, parts.strays(), of_row) if served else {}
+        strays = _strays(capture, parts) if served else {}
         outside = _named(_outside(own, accounts.attempts, parts))
         reasons = joined.without_row.items() if served else ()
         residuals = _named((parts.of[account.number], why, account.name) for why, some in reasons for account in some)
-        for key in sorted({*members, *trained, *wrong, *rows}, key=rank):
-            some = own.some(np.array(members.get(key, ()), dtype=np.int64))
+        present = {*members, *wrong, *np.flatnonzero(trained + rows).tolist()}
+        for part in sorted(present, key=lambda one: rank(parts.keys[one])):
+            some, key = own.some(members.get(part, slice(0))), parts.keys[part]
             found.append(
                 Reconciled(
                     level=level,
                     part=None if key is None else key[2],
                     counts=accounts.count(some, level),
-                    trained=trained[key] if told and level == "attempt" else None,
-                    outside=_told(outside.get(key, {})),
-                    rows=rows[key] if served else None,
+                    trained=int(trained[part]) if told and level == "attempt" else None,
+                    outside=_told(outside.get(part, {})),
+                    rows=int(rows[part]) if served else None,
                     served=int(np.count_nonzero(joined.counts[some.numbers])) if served else None,
-                    residuals=_told(residuals.get(key, {})),
-                    strays=_told({why: sorted(ids) for why, ids in strays.get(key, {}).items()}),
-                    unexplained=tuple(wrong.get(key, ())),
+                    residuals=_told(residuals.get(part, {})),
+                    strays=_told({why: sorted(ids) for why, ids in strays.get(part, {}).items()}),
+                    unexplained=tuple(wrong.get(part, ())),
                 )
             )
     return found
 
 
-def _strays(capture: Capture, reasons: dict[int, str], parts: list[Key]) -> _Named:
+def _places(parts: Numbers) -> dict[int, Numbers]:
+    """Return part → where it stands."""
+    order = np.argsort(parts, kind="stable")
+    begins = np.flatnonzero(np.diff(parts[order], prepend=-1))
+    return {int(parts[some[0]]): some for some in np.split(order, begins)[1:]}
+
+
+def _strays(capture: Capture, parts: Parts) -> _Named:
     """Name the rows that are no account's one row for it."""
+    reasons = parts.strays()
     names = capture.scalars["request_id"].take(pa.array(reasons, pa.int64())).to_pylist()
-    return _named((parts[row], why, name) for (row, why), name in zip(reasons.items(), names, strict=True))
+    return _named((parts.rows[row], why, name) for (row, why), name in zip(reasons.items(), names, strict=True))
 
 
-def _outside(own: Accounts, attempts: Accounts, parts: Parts) -> Iterator[tuple[Key, str, str]]:
+def _outside(own: Accounts, attempts: Accounts, parts: Parts) -> Iterator[tuple[int, str, str]]:
     """Name the requests of no attempt, where attempts are recorded at all."""
     if attempts:
         for place in np.flatnonzero(~np.isin(own.attempts, attempts.attempts)).tolist():
@@ -125,14 +132,14 @@ def _outside(own: Accounts, attempts: Accounts, parts: Parts) -> Iterator[tuple[
             yield parts.of[account.number], why, account.name
 
 
-def _grouped(pairs: Iterable[tuple[Key, _T]]) -> dict[Key, list[_T]]:
-    grouped: dict[Key, list[_T]] = {}
+def _grouped(pairs: Iterable[tuple[int, _T]]) -> dict[int, list[_T]]:
+    grouped: dict[int, list[_T]] = {}
     for key, one in pairs:
         grouped.setdefault(key, []).append(one)
     return grouped
 
 
-def _named(triples: Iterable[tuple[Key, str, str]]) -> _Named:
+def _named(triples: Iterable[tuple[int, str, str]]) -> _Named:
     named: _Named = {}
     for key, why, name in triples:
         named.setdefault(key, {}).setdefault(why, []).append(name)
