@@ -43,11 +43,11 @@ def dealt(hashes: Hashes, shares: int) -> Iterator[tuple[Hashes, Numbers]]:
 def repeated(hashes: Hashes) -> tuple[Numbers, Numbers]:
     """Return the places of all hashes that stand at an earlier place too, and for each the first such place."""
     bits = np.uint64(max(len(hashes).bit_length(), 1))
-    keys = (hashes >> bits << bits) | np.arange(len(hashes), dtype=np.uint64)
+    keys = hashes >> bits
+    keys <<= bits
+    keys |= np.arange(len(hashes), dtype=np.uint64)
     keys.sort()
-    tops = keys >> bits
-    again = np.flatnonzero(tops[1:] == tops[:-1]) + 1
-    del tops
+    again = np.flatnonzero((keys[1:] ^ keys[:-1]) >> bits == 0) + 1
     new = np.flatnonzero(np.diff(again, prepend=-1) != 1)
     groups = np.repeat(np.arange(len(new)), np.diff(np.append(new, len(again))))
     last_bits = (np.uint64(1) << bits) - np.uint64(1)

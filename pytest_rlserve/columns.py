@@ -100,6 +100,13 @@ def groups(numbers: Numbers, *, least: int = 1) -> Iterator[list[int]]:
     return (part.tolist() for part in np.split(order, edges)) if len(order) else iter(())
 
 
+def places_of(numbers: Numbers) -> dict[int, Numbers]:
+    """Return where each number stands, numbers in order."""
+    order = np.argsort(numbers, kind="stable")
+    begins = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    return {int(numbers[some[0]]): some for some in np.split(order, begins)[1:]}
+
+
 def totals(numbers: Numbers, values: Reals, least: int = 0) -> Reals:
     """Return the sum of the values of each number from 0 on, added up in their order, for at least so many numbers."""
     found: Reals = np.bincount(numbers, weights=values, minlength=least).astype(np.float64)

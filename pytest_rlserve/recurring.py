@@ -19,7 +19,7 @@ from pytest_rlserve.repack import repacked
 from pytest_rlserve.scattered import Deferred, Elsewhere, Left, ends, links, packing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,15 +63,20 @@ def _dealt(chains: pa.Table, start: int, shares: int) -> Iterator[Share]:
     lists = [np.asarray(own.flatten()) for own in chains["own"].chunks] or [np.zeros(0, dtype=np.uint64)]
     starts = start + np.cumsum([0, *map(len, lists)])
     for some in zip(*(blocks.dealt(hashes, shares) for hashes in lists), strict=True):
-        places = [places + before for (_, places), before in zip(some, starts, strict=False)]
-        yield np.concatenate([hashes for hashes, _ in some]), np.concatenate(places)
+        yield _together([(hashes, places + before) for (hashes, places), before in zip(some, starts, strict=False)])
 
 
 def _again(*parts: Share) -> tuple[Numbers, Numbers]:
     """Return the places of those hashes of a share that stand at an earlier place too, and the first such places."""
-    hashes, places = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+    hashes, places = _together(parts)
     later, first = blocks.repeated(hashes)
     return places[later], places[first]
+
+
+def _together(shares: Sequence[Share]) -> Share:
+    if len(shares) == 1:
+        return shares[0]
+    return np.concatenate([hashes for hashes, _ in shares]), np.concatenate([places for _, places in shares])
 
 
 def left_there(capture: Capture) -> Capture:

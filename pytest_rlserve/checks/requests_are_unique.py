@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.compute as pc
-
 from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.joins.repeats import told_twice
 from pytest_rlserve.model import HASHES
 from pytest_rlserve.scattered import lists_of
 
@@ -25,15 +24,11 @@ def requests_are_unique(capture: Capture, evidence: Evidence) -> Outcome:
     Two rows that agree are still counted once too often by everything downstream; two that differ cannot both
     be true, and neither is preferred.
     """
-    rows = capture.scalars
-    counts = pc.value_counts(rows["request_id"])
-    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    distinct, twice = capture.derive(told_twice)
     groups: dict[str, list[dict[str, Any]]] = {}
-    same = pc.is_in(rows["request_id"], value_set=twice)
-    for row in _whole(capture, pc.indices_nonzero(same).to_pylist()) if len(twice) else ():
+    for row in _whole(capture, twice) if twice else ():
         groups.setdefault(row["request_id"], []).append(row)
     findings = [_finding(same) for same in groups.values()]
-    distinct = len(counts)
     return Outcome(observed=distinct - len(findings), of=distinct, noun="request ids", findings=findings)
 
 

@@ -114,10 +114,9 @@ def _trained(capture: Capture, joined: Joined) -> tuple[int, list[Finding]]:
     claimed = _claims(attempts, own=joined.level == "request")
     judged = attempts.are("accepted") & (served > 0) & ~lacking & _complete(attempts, served)
     judged &= ~np.isnan(claimed) & ~np.isnan(counted)
-    first = dict(zip(reversed(owners.tolist()), reversed(joined.order.tolist()), strict=True))
     findings = []
     for place in np.flatnonzero(judged & (claimed > counted)).tolist():
-        account, row = attempts[place], first[int(attempts.attempts[place])]
+        account, row = attempts[place], int(joined.order[owners == attempts.attempts[place]][0])
         text = (
             f"{account.name}: accepted with {int(claimed[place]):,} output tokens, "
             f"{int(counted[place]):,} were served for it"

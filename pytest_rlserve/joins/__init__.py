@@ -103,11 +103,11 @@ def join(capture: Capture) -> Joined:
     own = accounts.requests or accounts.attempts
     result = Joined(accounts, level, _by_response(own, whole(rows["request_id"])))
     arrivals = _arrivals(rows)
-    order = np.flatnonzero(result.owner != _NOBODY).tolist()
+    answered = np.flatnonzero(result.owner != _NOBODY)
     free = arrivals[result.owner[arrivals] == _NOBODY].tolist()
     found, free = _by_request_id(result, own, rows["x_request_id"], free)
-    order += [*found, *_by_session(result, accounts.attempts or own, rows["session_id"], free)]
-    result.order = np.array(order, dtype=np.int64)
+    found += _by_session(result, accounts.attempts or own, rows["session_id"], free)
+    result.order = np.append(answered, np.array(found, dtype=np.int64))
     _serve(result, arrivals)
     if result.rows:
         _name_strays(result, rows)
@@ -197,7 +197,7 @@ def _serve(result: Joined, arrivals: Numbers) -> None:
     """Put the rows of each account together."""
     arrived = arrivals[result.owner[arrivals] != _NOBODY]
     owners = result.owner[arrived]
-    by_account = np.argsort(codes(pa.array(owners)), kind="stable")
+    by_account = np.argsort(codes(owners), kind="stable")
     result.arrived, owners = arrived[by_account], owners[by_account]
     begins = np.flatnonzero(np.diff(owners, prepend=_NOBODY))
     result.served, result.edges = owners[begins], np.append(begins, len(owners))

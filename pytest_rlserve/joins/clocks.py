@@ -121,8 +121,10 @@ def pairs(capture: Capture) -> dict[str, Pairs]:
         instants=instants,
     )
     told = np.isfinite(found.low) | np.isfinite(found.high)
-    sources = np.array(accounts.values("source"))
-    return {str(source): found.some(told & (sources == source)) for source in np.unique(sources[told])}
+    sources = accounts.column("source").dictionary_encode()
+    files = {str(name): code for code, name in enumerate(sources.dictionary.to_pylist())}
+    parts = {name: told & (sources.indices.to_numpy() == files[name]) for name in sorted(files)}
+    return {name: found.some(some) for name, some in parts.items() if some.any()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 import numpy as np
 import pyarrow as pa
 
+from pytest_rlserve.columns import places_of
 from pytest_rlserve.joins import join
 from pytest_rlserve.joins.parts import PARTS, Part, Parts, rank
 from pytest_rlserve.ledger import DECISIONS, OUTCOMES, Counts, Level, ledger
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.columns import Numbers
     from pytest_rlserve.ledger import Accounts
 
 __all__ = ["PARTS", "Part", "Reconciled", "reconcile"]
@@ -80,7 +80,7 @@ def reconcile(capture: Capture, by: Part | None = None) -> list[Reconciled]:
     for level in get_args(Level):
         own = accounts.of(level)
         served = bool(own) and joined.level == level and bool(joined.rows)
-        members = _places(parts.of[own.numbers])
+        members = places_of(parts.of[own.numbers])
         accepted = accounts.attempts.are("accepted") & (told and level == "attempt")
         trained = np.bincount(parts.training[accepted], minlength=len(parts.keys))
         rows = np.bincount(parts.rows[: joined.rows * served], minlength=len(parts.keys))
@@ -107,13 +107,6 @@ def reconcile(capture: Capture, by: Part | None = None) -> list[Reconciled]:
                 )
             )
     return found
-
-
-def _places(parts: Numbers) -> dict[int, Numbers]:
-    """Return part → where it stands."""
-    order = np.argsort(parts, kind="stable")
-    begins = np.flatnonzero(np.diff(parts[order], prepend=-1))
-    return {int(parts[some[0]]): some for some in np.split(order, begins)[1:]}
 
 
 def _strays(capture: Capture, parts: Parts) -> _Named:

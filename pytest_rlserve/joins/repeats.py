@@ -20,14 +20,19 @@ _PLACE = ("source", "line")
 _LOOKED_AT = ("x_request_id", "received_at", "ended_at", "input_length", "finish_reason")
 
 
-def duplicates(capture: Capture) -> dict[int, str]:
-    """Return the numbers of rows whose request id an earlier row has, as "duplicate" or "conflicting duplicate"."""
+def told_twice(capture: Capture) -> tuple[int, list[int]]:
+    """Return how many request ids there are, and the rows of those that several have; ask through `derive`."""
     ids = capture.scalars["request_id"]
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    if not len(twice):
+    return len(counts), pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist() if len(twice) else []
+
+
+def duplicates(capture: Capture) -> dict[int, str]:
+    """Return the numbers of rows whose request id an earlier row has, as "duplicate" or "conflicting duplicate"."""
+    _, numbers = capture.derive(told_twice)
+    if not numbers:
         return {}
-    numbers = pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist()
     first: dict[str, dict[str, Any]] = {}
     found = {}
     rows, prompts = capture.scalars.take(numbers).to_pylist(), lists_of(capture.chains, numbers)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve.errors import NotMeasurable
@@ -125,7 +126,9 @@ def _version(name: str) -> float:
 )
 def restore_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     """How far a resumed run was thrown back: from the writing of its checkpoint until it was restored from it."""
-    rows = capture.control_events.select(["event", "t", "step"]).to_pylist()
+    told = capture.control_events.select(["event", "t", "step"])
+    kinds = pa.array(["checkpoint_published", "checkpoint_restored"])
+    rows = told.filter(pc.is_in(told["event"], value_set=kinds)).to_pylist()
     published: dict[int | None, list[float]] = defaultdict(list)
     for row in sorted((r for r in rows if r["t"] is not None), key=lambda r: float(r["t"])):
         if row["event"] == "checkpoint_published":

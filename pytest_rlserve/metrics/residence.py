@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve.columns import codes, given, known, mask, reals, totals, whole
@@ -143,7 +142,7 @@ def stage_seconds(capture: Capture, skip_steps: int, span: tuple[float, float] |
     """
     joined, ended = capture.derive(join), capture.derive(_flow, skip_steps, span).ended
     every = joined.ledger.all
-    own = codes(pa.array(ended.attempts))  # an attempt id that was dispatched again is one attempt
+    own = codes(ended.attempts)  # an attempt id that was dispatched again is one attempt
     place = np.full(int(every.attempts.max()) + 1, -1)
     place[ended.attempts] = own
     rows = joined.order[place[every.attempts[joined.owner[joined.order]]] >= 0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.columns import codes, groups, known, reals
+from pytest_rlserve.columns import places_of, reals
 from pytest_rlserve.errors import NotMeasurable
 from pytest_rlserve.fleet import origins
 from pytest_rlserve.joins import join
@@ -17,10 +18,8 @@ from pytest_rlserve.metrics import WINDOW, Scope, Value, metric
 from pytest_rlserve.metrics.residence import flow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_rlserve.capture import Capture
-    from pytest_rlserve.columns import Reals
+    from pytest_rlserve.columns import Numbers, Reals
     from pytest_rlserve.metrics import MetricFunction
 
 Place = Literal["worker", "step", "group"]
@@ -39,20 +38,31 @@ def times_at(capture: Capture, scope: Scope, place: Place, stage: str = "") -> T
         NotMeasurable: fewer than two places are known.
     """
     if place == "worker":
-        joined = capture.derive(join)
-        completed = joined.ledger.all.are("completed")[joined.owner[joined.order]]
-        rows = capture.scalars.select(_COLUMNS).take(pa.array(joined.order[completed]))
-        names, times = origins(capture, rows["decode_worker_id"]), _spent(rows, stage) / 1e3
+        rows, places = capture.derive(_served)
+        times = _spent(rows, stage) / 1e3
     else:
         ended = flow(capture, scope).ended
-        names, times = ended.column(_FIELDS[place]), ended.reals("ended_at") - ended.reals("dispatched_at")
-    there = known(names) & ~np.isnan(times)
-    names, times = names.filter(pa.array(there)), times[there]
-    labels = names.to_pylist()
-    found = {str(labels[places[0]]): times[places].tolist() for places in groups(codes(names))}
+        times, places = ended.reals("ended_at") - ended.reals("dispatched_at"), _places(ended.column(_FIELDS[place]))
+    told = ((name, times[some]) for name, some in places.items())
+    found = {name: some[~np.isnan(some)].tolist() for name, some in told if not np.isnan(some).all()}
     if len(found) < 2:
         raise NotMeasurable(f"{len(found)} {place}s are known; a spread needs two")
     return found
+
+
+def _served(capture: Capture) -> tuple[pa.Table, dict[str, Numbers]]:
+    """Return what completed requests of attempts took, and by worker which of them it served."""
+    joined = capture.derive(join)
+    completed = joined.ledger.all.are("completed")[joined.owner[joined.order]]
+    rows = capture.scalars.select(_COLUMNS).take(pa.array(joined.order[completed]))
+    return rows, _places(origins(capture, rows["decode_worker_id"]))
+
+
+def _places(names: pa.Array) -> dict[str, Numbers]:
+    """Return where each name stands."""
+    encoded = names.dictionary_encode()
+    labels, there = encoded.dictionary.to_pylist(), np.asarray(pc.fill_null(encoded.indices, len(encoded.dictionary)))
+    return {str(labels[place]): some for place, some in places_of(there).items() if place < len(labels)}
 
 
 def _spent(rows: pa.Table, stage: str) -> Reals:
@@ -68,16 +78,15 @@ def slowest(times: Times) -> tuple[str, float]:
     Raises:
         NotMeasurable: nothing took any time.
     """
-    whole = _mean(one for some in times.values() for one in some)
+    whole = _mean([*chain.from_iterable(times.values())])
     if whole <= 0:
         raise NotMeasurable("nothing took any time")
     name, most = max(((name, _mean(some)) for name, some in times.items()), key=lambda one: (one[1], one[0]))
     return name, most / whole
 
 
-def _mean(values: Iterable[float]) -> float:
-    some = list(values)
-    return math.fsum(some) / len(some)
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _spread(name: str, doc: str, *, of: str, place: Place, stage: str = "") -> MetricFunction:
