@@ -47,17 +47,20 @@ def repeated(hashes: Hashes) -> tuple[Numbers, Numbers]:
     keys <<= bits
     keys |= np.arange(len(hashes), dtype=np.uint64)
     keys.sort()
-    again = np.flatnonzero((keys[1:] ^ keys[:-1]) >> bits == 0) + 1
+    differ = keys[1:] ^ keys[:-1]
+    differ >>= bits
+    again = np.flatnonzero(differ == 0) + 1
+    del differ
     new = np.flatnonzero(np.diff(again, prepend=-1) != 1)
     groups = np.repeat(np.arange(len(new)), np.diff(np.append(new, len(again))))
     last_bits = (np.uint64(1) << bits) - np.uint64(1)
     later, first = ((keys[places] & last_bits).astype(np.int64) for places in (again, again[new] - 1))
     first = first[groups]
-    differ = hashes[later] != hashes[first]
-    if not differ.any():
+    other = hashes[later] != hashes[first]
+    if not other.any():
         return later, first
-    again, before = _repeated_exactly(hashes, np.sort(later[differ]))
-    return np.append(later[~differ], again), np.append(first[~differ], before)
+    again, before = _repeated_exactly(hashes, np.sort(later[other]))
+    return np.append(later[~other], again), np.append(first[~other], before)
 
 
 def _repeated_exactly(hashes: Hashes, places: Numbers) -> tuple[Numbers, Numbers]:

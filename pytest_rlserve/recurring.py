@@ -52,7 +52,7 @@ def recurring(chains: Any) -> tuple[Numbers, Numbers]:
         found = list(cluster.shuffled(_dealt, list(zip(there, starts, strict=True)), _again, shares))
     else:
         dealt = [_dealt(part, start, shares) for part, start in zip(parts, starts, strict=True)]
-        found = [_again(*some) for some in zip(*dealt, strict=True)]
+        found = list(map(_again, *dealt))  # nothing here holds on to a share that was looked through
     nothing = np.zeros(0, dtype=np.int64)
     later, first = (np.concatenate([nothing, *(pair[side] for pair in found)]) for side in (0, 1))
     return later, first
@@ -62,8 +62,10 @@ def _dealt(chains: pa.Table, start: int, shares: int) -> Iterator[Share]:
     """Yield the own hashes of a part in shares, with their places among those of all parts, which begin at `start`."""
     lists = [np.asarray(own.flatten()) for own in chains["own"].chunks] or [np.zeros(0, dtype=np.uint64)]
     starts = start + np.cumsum([0, *map(len, lists)])
-    for some in zip(*(blocks.dealt(hashes, shares) for hashes in lists), strict=True):
-        yield _together([(hashes, places + before) for (hashes, places), before in zip(some, starts, strict=False)])
+    dealers = [blocks.dealt(hashes, shares) for hashes in lists]
+    for _ in range(shares):
+        some = zip(map(next, dealers), starts, strict=False)
+        yield _together([(hashes, places + before) for (hashes, places), before in some])
 
 
 def _again(*parts: Share) -> tuple[Numbers, Numbers]:

@@ -124,12 +124,23 @@ def _arrivals(rows: pa.Table) -> Numbers:
 def _by_response(own: Accounts, request_ids: pa.Array) -> Numbers:
     """Return the owner of each row by response id; of several accounts with one, the last."""
     responses = given(own.column("response_id"))
-    numbers = own.numbers[known(responses)][::-1]
-    bare = responses.drop_null()
+    backwards = np.flatnonzero(known(responses))[::-1]
+    bare = responses.take(pa.array(backwards))
     for prefix in _RESPONSE_PREFIXES:
-        bare = pc.if_else(pc.starts_with(bare, prefix), pc.utf8_slice_codeunits(bare, len(prefix)), bare)
-    places = pc.index_in(request_ids, value_set=bare[::-1])
-    return np.where(known(places), numbers[pc.fill_null(places, 0)], _NOBODY) if len(numbers) else _nobody(request_ids)
+        bare = _without(prefix, bare)
+    places = pc.index_in(request_ids, value_set=bare)
+    if not len(backwards):
+        return _nobody(request_ids)
+    return np.where(known(places), own.numbers[backwards][pc.fill_null(places, 0)], _NOBODY)
+
+
+def _without(prefix: str, texts: pa.Array) -> pa.Array:
+    """Take a prefix off the texts that begin with it; usually all do, or none."""
+    begin = pc.starts_with(texts, prefix)
+    if not pc.any(begin).as_py():
+        return texts
+    bare = pc.utf8_slice_codeunits(texts, len(prefix))
+    return bare if pc.all(begin).as_py() else pc.if_else(begin, bare, texts)
 
 
 def _nobody(rows: pa.Array) -> Numbers:
