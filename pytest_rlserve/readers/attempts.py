@@ -11,8 +11,8 @@ from pytest_rlserve.model import ATTEMPT_EVENTS
 from pytest_rlserve.readers import Head, reader
 from pytest_rlserve.readers.blocks import BlockReader
 from pytest_rlserve.readers.lines import split
-from pytest_rlserve.readers.rows import Refusal, decode
-from pytest_rlserve.readers.typed import ABSENT, Columns, Doubt, at_once, columns, given, keys
+from pytest_rlserve.readers.rows import Refusal, decode, keys
+from pytest_rlserve.readers.typed import ABSENT, Columns, Doubt, at_once, columns, given
 
 if TYPE_CHECKING:
     from pytest_rlserve.readers.jsonl import Content, File

@@ -93,4 +93,4 @@ def _inside(value: Any) -> int:
         if any(name.endswith(HASHES) for name in value):
             raise Doubt  # that was cut as well, as it was with an escaped quote before the name
         return len(value) + _inside(list(value.values()))
-    return sum(map(_inside, value)) if isinstance(value, list) else 0
+    return sum(map(_inside, filter(None, value))) if isinstance(value, list) else 0

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from pytest_rlserve import schema
+
+_SPACE, _QUOTE, _COLON, _BACKSLASH = b' ":\\'
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +35,32 @@ def decode(line: bytes) -> dict[str, Any] | Refusal:
     """Decode one JSON object strictly: finite numbers, no repeated key, well-formed text, nothing after it."""
     try:
         row = msgspec.json.decode(line)
-        if type(row) is dict and not _spaced(line) and line.count(b'":') == _keys(row):
+        if type(row) is dict and keys(line) == _keys(row):
             return row
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     return _explain(line)
 
 
-def _spaced(line: bytes) -> bool:
-    """Tell whether a key may stand apart from its colon, which would hide it from the count of keys."""
-    return b" :" in line or b"\t:" in line or b"\r:" in line
+def keys(text: bytes) -> int | None:
+    """Count the keys of all objects in a text, which is JSON, or many lines of it.
+
+    Returns:
+        The count, or None if that is not sure: a key may stand apart from its colon, or end in a backslash.
+    """
+    signs = np.frombuffer(text, dtype=np.uint8)
+    before, colons = signs[:-1], signs[1:] == _COLON
+    apart = colons & (before <= _SPACE)
+    if np.count_nonzero(apart) and np.any(before[np.flatnonzero(apart) - 1] <= _QUOTE):
+        return None
+    ends = colons & (before == _QUOTE)
+    count = int(np.count_nonzero(ends))
+    if b"\\" in text:  # a quote that is escaped ends no key, but a backslash may be escaped too
+        escaped = ends[2:] & (signs[1:-2] == _BACKSLASH)
+        if np.count_nonzero(escaped & (signs[:-3] == _BACKSLASH)):
+            return None
+        count -= int(np.count_nonzero(escaped))
+    return count
 
 
 def _keys(value: object) -> int:

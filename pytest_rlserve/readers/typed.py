@@ -22,7 +22,7 @@ Shape = TypeVar("Shape")
 ABSENT: Any = None
 """Stands for a field that is not there; a null in the text fits no field's type."""
 UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_LF, _SPACE, _QUOTE, _COLON, _BEGIN, _END = b'\n ":{}'
+_LF, _BEGIN, _END = b"\n{}"
 
 
 class Doubt(Exception):
@@ -36,25 +36,17 @@ def at_once(decoder: Decoder[Shape], text: bytes) -> list[Shape] | None:
     the two there would have to be a comma. Then no line is without an object, and none has two if there are as many.
     """
     signs = np.frombuffer(text, dtype=np.uint8)
-    ends = np.flatnonzero(signs == _LF)
-    if not len(ends) or ends[-1] != len(text) - 1 or signs[0] != _BEGIN:
+    if not text.startswith(b"{") or not text.endswith(b"}\n"):
         return None
-    if np.any(signs[ends - 1] != _END) or np.any(signs[ends[:-1] + 1] != _BEGIN):
+    before, ends, after = signs[:-2], signs[1:-1] == _LF, signs[2:]
+    inner = np.count_nonzero(ends)
+    if inner != np.count_nonzero(ends & (before == _END) & (after == _BEGIN)):
         return None
     try:
         decoded = decoder.decode_lines(text)
     except UNFIT:
         return None
-    return decoded if len(decoded) == len(ends) else None
-
-
-def keys(text: bytes) -> int:
-    """Count what looks like the keys of objects; more than there are if strings hold escaped quotes and colons."""
-    signs = np.frombuffer(text, dtype=np.uint8)
-    before, colons = signs[:-1], signs[1:] == _COLON
-    if np.count_nonzero(colons & (before <= _SPACE)):
-        raise Doubt  # a key may stand apart from its colon
-    return int(np.count_nonzero(colons & (before == _QUOTE)))
+    return decoded if len(decoded) == inner + 1 else None
 
 
 Columns = dict[str, Any]

@@ -6,10 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_schemas import INLINED, mutations
 
 from pytest_rlserve import schema
-from pytest_rlserve.readers import attempts, control, dynamo
+from pytest_rlserve.readers import attempts, control, dynamo, rows
 from pytest_rlserve.readers.rows import Refusal, decode, fit
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
         (b'{"a" : 1,"a":2}', "a field given twice"),
         (b'{"a"\t:1,"b":2,"b":3}', "a field given twice"),
         (b'{"a":"\\":","b" :1,"b":2}', "a field given twice"),
+        (b'{"a":" :","b" :1,"b":2}', "a field given twice"),
+        (b'{"a":"\\"  :","b"  :1,"b":2}', "a field given twice"),
+        (b'{"a\\\\":1,"b":1,"b":2}', "a field given twice"),
+        (b'{"a":"\\\\","b":1,"b":2}', "a field given twice"),
         (b'{"a":{"b":1,"b":2}}', "a field given twice"),
         (b'{"a":[1,{"b":1,"b":1}]}', "a field given twice"),
         (b'{"\\u0061":1,"a":2}', "a field given twice"),
@@ -68,6 +74,31 @@ def test_a_line_that_is_no_strict_json_object_is_refused(line: bytes, reason: st
 )
 def test_any_other_object_is_what_json_says_it_is(line: bytes) -> None:
     assert repr(decode(line)) == repr(json.loads(line))
+
+
+@pytest.mark.parametrize("text", ['{"cmd":"ls","n":1}', "a ? b : c", "π :", "\\\\", 'a "b": c'])
+def test_what_strings_hold_of_quotes_and_colons_does_not_need_a_closer_look(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "_explain", lambda line: pytest.fail(f"looked closely at {line!r}"))
+    row = {"a": text, "b": [{"c": text}, {"c": 1}]}
+    for separators in ((",", ":"), (", ", ": ")):
+        for ascii in (True, False):
+            assert decode(json.dumps(row, separators=separators, ensure_ascii=ascii).encode()) == row
+
+
+_ODD = st.text(st.sampled_from('"\\: ab'), max_size=4)
+
+
+@given(
+    keys=st.lists(_ODD, max_size=4),
+    values=st.lists(_ODD, min_size=4, max_size=4),
+    colon=st.sampled_from([":", " :", "\t: "]),
+)
+def test_a_key_given_twice_is_found_whatever_it_is_called(keys: list[str], values: list[str], colon: str) -> None:
+    fields = (f"{json.dumps(key)}{colon}{json.dumps(value)}" for key, value in zip(keys, values, strict=False))
+    found = decode(f"{{{','.join(fields)}}}".encode())
+    assert isinstance(found, Refusal) == (len(set(keys)) < len(keys))
 
 
 def test_a_refusal_does_not_name_a_key_that_may_be_private() -> None:
