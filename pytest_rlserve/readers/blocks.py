@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from pytest_rlserve.readers.jsonl import RowReader
 from pytest_rlserve.readers.lines import Lines, split, stripped
 from pytest_rlserve.readers.rows import Refusal
@@ -15,12 +17,21 @@ from pytest_rlserve.readers.typed import Doubt
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import msgspec
+
+    from pytest_rlserve.readers.jsonl import File
+
 Judged = tuple[int, int, "dict[str, Any] | Refusal | None"]
 """A line's number, its size in bytes, and its row or why it has none; None for a blank line."""
 
 
 class BlockReader(RowReader, ABC):
     """Fills tables from blocks of lines."""
+
+    def __init__(self, file: File, format: str, shape: type[msgspec.Struct], *tables: str) -> None:
+        """Prepare to read `file` into the named tables."""
+        super().__init__(file, format, shape, *tables)
+        self._label = pa.scalar(file.label)
 
     def read(self) -> None:
         """Read the whole file."""
@@ -71,12 +82,12 @@ class BlockReader(RowReader, ABC):
             table: which one.
             columns: lists or Arrow arrays, by name.
             kinds: the kind of each row.
-            lines: the number of each row's line.
+            lines: the number of each row's line; a list or an array.
         """
         if kinds:
             self.decoded = True
-            place = {"source": [self.file.label] * len(kinds), "line": lines}
-            self.tables[table].extend(columns | place, len(kinds))
+            source = pa.repeat(self._label, len(kinds))
+            self.tables[table].extend(columns | {"source": source, "line": lines}, len(kinds))
             for kind in dict.fromkeys(kinds):
                 self.count(kind, kinds.count(kind))
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pytest_rlserve.readers import Head, reader
 from pytest_rlserve.readers.blocks import BlockReader
 from pytest_rlserve.readers.dynamo_prompts import Prompts
@@ -70,7 +72,7 @@ class Shard(BlockReader):
                 kinds = part.columns["event_type"]
                 instants = {name: _seconds_of(part.columns[ms]) for name, ms in times.items()}
                 found = part.columns | instants | {"event": kinds}
-                self.put_columns(table, found, kinds, [first + place for place in part.places])
+                self.put_columns(table, found, kinds, first + np.array(part.places))
         self.chains.extend(prompts.back, prompts.shared, prompts.sizes, prompts.values)
         return block.count
 

@@ -64,12 +64,21 @@ def fill_ends(part: Part) -> int:
     requests = columns(shapes.Request, records["request"])
     workers = _arrays(columns(shapes.Worker, requests["worker"]))
     replays = _arrays(columns(shapes.Replay, requests["replay"]))
-    finishes = columns(shapes.Finish, requests["finish_reason_metadata"])
+    finishes, ends = _finishes(requests["finish_reason_metadata"])
+    requests = _arrays(requests)
+    part.columns = records | contexts | requests | workers | replays | finishes
+    return keys + ends + given(records, requests, workers, replays)
+
+
+def _finishes(objects: Sequence[shapes.Finish | None]) -> tuple[Columns, int]:
+    """Return the columns of how generation ended, which many requests do not say, and how many keys they have."""
+    if not any(objects):
+        return {}, 0
+    finishes = columns(shapes.Finish, objects)
     choices = columns(shapes.Choice, _flat(finishes["choices"]))
     calls = _inside(finishes["tool_calls"])
-    requests, finishes = _arrays(requests), _arrays(finishes)
-    part.columns = records | contexts | requests | workers | replays | finishes
-    return keys + calls + given(records, requests, workers, replays, finishes, choices)
+    finishes = _arrays(finishes)
+    return finishes, calls + given(finishes, choices)
 
 
 def _flat(lists: Sequence[list[msgspec.Struct] | None]) -> list[msgspec.Struct]:
