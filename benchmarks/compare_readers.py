@@ -24,7 +24,7 @@ from generate import write
 from peers import READERS
 from tabulate import tabulate
 
-DRAIN = {"rlserve_hashes": 0.33, "rlserve": 0.5}
+DRAIN = {"rlserve_hashes": 0.33, "rlserve_lazy": 0.5}
 """Least share of the drain's speed."""
 TIMES = {"json_stdlib": 2.2, "pyarrow_json": 1.7, "duckdb": 1.2, "polars": 2.0}
 """How often faster `rlserve_hashes` has to be."""
@@ -151,7 +151,7 @@ def by_size(home: Path, sizes: list[float], rounds: int) -> None:
     """Print memory and time a row for traces of several sizes."""
     rows = []
     for size in dict.fromkeys(sizes):
-        for name in ("rlserve", "rlserve_hashes"):
+        for name in ("rlserve_lazy", "rlserve", "rlserve_hashes"):
             found = [measured(name, trace(home, size)) for _ in range(rounds)]
             seconds = statistics.median(one["seconds"] for one in found)
             memory = statistics.median(one["megabytes"] for one in found)

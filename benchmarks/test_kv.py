@@ -102,7 +102,7 @@ def ours(chains: pa.Table, sizes: Array, wait: float = 0.0) -> Array:
         "decode_worker_id": np.zeros(count, dtype=np.uint64),
     }
     arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in SCALARS]
-    capture = Capture(name="c", scalars=pa.table(list(map(pa.array, arrays)), schema=SCALARS), chains=chains)
+    capture = Capture(name="c", scalars=pa.table(list(map(pa.array, arrays)), schema=SCALARS), hashes=chains)
     known = capture.derive(prompts)
     return available_blocks(prefixes(capture), known, by_worker(known, lambda worker: []))
 

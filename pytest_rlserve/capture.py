@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pytest_rlserve import model, scattered
 from pytest_rlserve.chains import CHAINS, chains_of, expand
-from pytest_rlserve.scattered import Deferred, Left, gathered
+from pytest_rlserve.scattered import Deferred, Left, Unread, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -151,8 +151,8 @@ class Capture:
     name: str
     scalars: pa.Table = field(default_factory=model.SCALARS.empty_table)
     """The requests table without its hashes, which many questions do not need."""
-    chains: pa.Table | Deferred | Left = field(default_factory=CHAINS.empty_table)
-    """The hashes of the requests' prompts, packed; row by row beside `scalars`."""
+    hashes: pa.Table | Deferred | Left | Unread = field(default_factory=CHAINS.empty_table)
+    """The block hashes of the requests' prompts, or what reads them; to be asked for as `chains`."""
     payloads: pa.Table = field(default_factory=model.PAYLOADS.empty_table)
     tools: pa.Table = field(default_factory=model.TOOLS.empty_table)
     attempt_events: pa.Table = field(default_factory=model.ATTEMPT_EVENTS.empty_table)
@@ -171,6 +171,15 @@ class Capture:
     def requests(self) -> pa.Table:
         """Return the requests table with its hashes, which are unpacked when they are first asked for."""
         return self.derive(_requests)
+
+    @property
+    def chains(self) -> pa.Table | Deferred | Left:
+        """Return the hashes of the requests' prompts, packed; row by row beside `scalars`.
+
+        Raises:
+            EvidenceError: they were left in the files, and these have changed, or hold hashes that are none.
+        """
+        return self.hashes.chains if isinstance(self.hashes, Unread) else self.hashes
 
     @property
     def packed(self) -> pa.Table:
@@ -223,7 +232,7 @@ class Capture:
         """Return a copy with some fields changed; `requests` stands for both of its halves."""
         if "requests" in changes:
             whole = changes.pop("requests")
-            halves = {"scalars": whole.drop_columns([model.HASHES]), "chains": chains_of(whole[model.HASHES])}
+            halves = {"scalars": whole.drop_columns([model.HASHES]), "hashes": chains_of(whole[model.HASHES])}
             changes = halves | changes
         return dataclasses.replace(self, **changes, _derived={})
 

@@ -92,4 +92,4 @@ def left_there(capture: Capture) -> Capture:
     capture.derive(duplicates)
     capture.derive(served_again)
     known = Left(packing(chains), ends(chains), *capture.derive(linked), chains.told)
-    return capture.replace(chains=known)
+    return capture.replace(hashes=known)

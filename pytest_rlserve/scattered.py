@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -90,6 +91,19 @@ class Left:
         if not self.told.keys() >= set(rows):
             raise _not_here()
         return [self.told[row] for row in rows]
+
+
+class Unread:
+    """Chains that are left in the files of their capture, and read when somebody asks for them."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        """Take what reads them, which happens once."""
+        self._read = read
+
+    @cached_property
+    def chains(self) -> Any:
+        """Return the chains."""
+        return self._read()
 
 
 def _not_here() -> UsageError:

@@ -120,7 +120,7 @@ def test_a_capture_gives_requests_with_their_hashes_and_takes_them_back(tmp_path
 
 def test_what_stays_elsewhere_is_judged_in_another_process_as_here(tmp_path: Path) -> None:
     here = open_capture(EXAMPLE)
-    apart = here.replace(chains=Deferred([here.chains]))
+    apart = here.replace(hashes=Deferred([here.chains]))
     save(left_there(apart), tmp_path / "shared")
     found = load(tmp_path / "shared")
     assert not (tmp_path / "shared" / "chains.arrow").exists()

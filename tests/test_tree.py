@@ -122,7 +122,7 @@ def slow(found: Drawn) -> list[int]:
 @given(drawn())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_packing_in_any_shards_gives_what_the_lists_give(found: Drawn) -> None:
-    capture = Capture(name="c", scalars=pa.Table.from_pylist(found.rows, schema=SCALARS), chains=found.chains())
+    capture = Capture(name="c", scalars=pa.Table.from_pylist(found.rows, schema=SCALARS), hashes=found.chains())
     known = capture.derive(prompts)
     available = available_blocks(prefixes(capture), known, by_worker(known, lambda worker: [CUT]))
     assert available.tolist() == slow(found)
@@ -132,7 +132,7 @@ def test_any_packing_in_any_shards_gives_what_the_lists_give(found: Drawn) -> No
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_any_two_rows_share_what_their_lists_share(found: Drawn) -> None:
     rows = [row | {"received_at": 0.0, "trace_block_size": BLOCK} for row in found.rows]
-    tree = prefixes(Capture(name="c", scalars=pa.Table.from_pylist(rows, schema=SCALARS), chains=found.chains()))
+    tree = prefixes(Capture(name="c", scalars=pa.Table.from_pylist(rows, schema=SCALARS), hashes=found.chains()))
     whole = [some[: row["input_length"] // BLOCK] for some, row in zip(found.hashes, rows, strict=True)]
     pairs = [(one, other) for one in range(len(rows)) for other in range(len(rows)) if one != other]
     ones, others = (np.array([pair[end] for pair in pairs], dtype=np.int64) for end in (0, 1))
@@ -187,7 +187,7 @@ def not_rolling() -> Capture:
     chains.add([1, 2])
     chains.add([3, 2])
     events = [{"event": name, "t": 0.0, "policy_version": "1", "update": "u"} for name in ("transfer", "version")]
-    whole = Capture(name="c", scalars=pa.Table.from_pylist(rows, schema=SCALARS), chains=chains.table())
+    whole = Capture(name="c", scalars=pa.Table.from_pylist(rows, schema=SCALARS), hashes=chains.table())
     return whole.replace(control_events=pa.Table.from_pylist(events, schema=whole.control_events.schema))
 
 
@@ -212,6 +212,6 @@ def test_no_row_and_one_row_are_trees(rows: int) -> None:
     chains = Chains(Batches(CHAINS))
     for _ in range(rows):
         chains.add([7])
-    capture = Capture(name="c", scalars=pa.Table.from_pylist([one] * rows, schema=SCALARS), chains=chains.table())
+    capture = Capture(name="c", scalars=pa.Table.from_pylist([one] * rows, schema=SCALARS), hashes=chains.table())
     known = capture.derive(prompts)
     assert available_blocks(prefixes(capture), known, by_worker(known, lambda worker: [])).tolist() == [0] * rows

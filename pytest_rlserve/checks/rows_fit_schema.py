@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_rlserve.capture import Finding
 from pytest_rlserve.checks import Evidence, Outcome, check
+from pytest_rlserve.errors import EvidenceError
 
 if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
@@ -18,6 +20,10 @@ def rows_fit_schema(capture: Capture, evidence: Evidence) -> Outcome:
     that does not fit makes the capture untrustworthy, since nobody knows what else its writer did wrong.
     """
     findings = [finding for finding in capture.findings if finding.check == "rows_fit_schema"]
+    try:
+        _ = capture.chains  # hashes that were left in the files are judged as well
+    except EvidenceError as error:
+        findings.append(Finding(message=str(error), severity="error", check="rows_fit_schema"))
     good = sum(source.rows for source in capture.sources)
     broken = [finding for finding in findings if finding.severity == "error"]
     refused = sum(finding.count for finding in broken if finding.line is not None or finding.count > 1)

@@ -33,14 +33,18 @@ def policy_of(given: str | None) -> Policy:
     return load(Path("pyproject.toml")) if has_policy(Path("pyproject.toml")) else Policy()
 
 
-def captures_of(paths: Sequence[str], policy: Policy) -> list[Capture]:
-    """Read every capture that the paths name, as the policy says, and show on a terminal how far that has come."""
+def captures_of(paths: Sequence[str], policy: Policy, *, hashes: bool = True) -> list[Capture]:
+    """Read every capture that the paths name, as the policy says, and show on a terminal how far that has come.
+
+    Without `hashes`, the block hashes of prompts stay in the files until something asks for them.
+    """
     from pytest_rlserve.engine import progress
     from pytest_rlserve.readers import open_capture
     from pytest_rlserve.readers.discover import captures_in
 
     with progress.shown(sys.stderr):
-        return [open_capture(one, settings=policy.readers) for path in paths for one in captures_in(path)]
+        names = [one for path in paths for one in captures_in(path)]
+        return [open_capture(one, settings=policy.readers, hashes=hashes) for one in names]
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -81,13 +85,14 @@ def measure(arguments: argparse.Namespace) -> int:
     from tabulate import tabulate
 
     from pytest_rlserve import units
-    from pytest_rlserve.metrics import measuring
+    from pytest_rlserve.metrics import METRICS, measuring
 
     policy = policy_of(arguments.policy)
     if arguments.by:
         return broken_down(captures_of(arguments.captures, policy), policy.scope, arguments)
     keys = [measuring.canonical(key) for key in arguments.metric or measuring.all_keys()]
-    captures = captures_of(arguments.captures, policy)
+    hashes = any(METRICS[key.partition(".")[0]].hashes for key in keys)
+    captures = captures_of(arguments.captures, policy, hashes=hashes)
     measured = [[measuring.measure(capture, key, policy.scope) for capture in captures] for key in keys]
     rows = [[row[0].name, *(units.show(one.value, one.unit) for one in row)] for row in measured]
     print(tabulate(rows, ["metric", *(capture.name for capture in captures)], disable_numparse=True))

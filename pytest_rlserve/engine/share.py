@@ -47,6 +47,6 @@ def load(folder: Path) -> Capture:
         sources=tuple(Source(**{**source, "covers": tuple(source["covers"])}) for source in rest["sources"]),
         findings=tuple(Finding(**{**finding, "ids": tuple(finding["ids"])}) for finding in rest["findings"]),
         not_read=tuple((path, why) for path, why in rest["not_read"]),
-        chains=of_tables(tables),
+        hashes=of_tables(tables),
         **tables,
     )

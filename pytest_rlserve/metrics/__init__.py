@@ -102,6 +102,8 @@ class Metric:
     """Whether it depends on how many workers served, so that other numbers of workers cannot be compared."""
     budgets: tuple[str, ...]
     """Latency metrics whose budgets decide what is counted, so that other budgets cannot be compared."""
+    hashes: bool
+    """Whether it looks at the block hashes of prompts, which take most of the time to read."""
     doc: str
     func: MetricFunction
 
@@ -177,6 +179,7 @@ def metric(
     statistics: tuple[str, ...] = (),
     fleet: bool = False,
     budgets: tuple[str, ...] = (),
+    hashes: bool = False,
 ) -> Callable[[MetricFunction], MetricFunction]:
     """Register the decorated function as the metric of its name.
 
@@ -192,6 +195,8 @@ def metric(
         statistics: for a function that returns one value per request: what is reported, main one first.
         fleet: whether the number of workers that served is part of the definition.
         budgets: latency metrics whose budgets are part of the definition.
+        hashes: whether it looks at the block hashes of prompts; `rlserve measure --metric` reads them only for one
+            that does.
     """
 
     def register(func: MetricFunction) -> MetricFunction:
@@ -207,6 +212,7 @@ def metric(
             statistics=statistics,
             fleet=fleet,
             budgets=budgets,
+            hashes=hashes,
             doc=inspect.getdoc(func) or "",
             func=func,
         )

@@ -34,6 +34,7 @@ _ALL = "whole capture"
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens served from the KV cache, by the engine's number.
@@ -68,6 +69,7 @@ def kv_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_predicted_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that the KV router expected to find cached when it chose the worker.
@@ -87,6 +89,7 @@ def kv_predicted_reuse_fraction(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_prediction_error_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that the KV router predicted wrongly, too many and too few alike."""
@@ -102,6 +105,7 @@ def kv_prediction_error_fraction(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_reuse_ceiling(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that one endless cache for all workers would have held: what this traffic allows.
@@ -122,6 +126,7 @@ def kv_reuse_ceiling(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_worker_ceiling(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that an endless cache in each worker would have held, with routing as it was."""
@@ -137,6 +142,7 @@ def kv_worker_ceiling(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_reuse_efficiency(capture: Capture, scope: Scope) -> Value:
     """Reuse as a share of what this traffic allowed."""
@@ -152,6 +158,7 @@ def kv_reuse_efficiency(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_routing_loss(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that some worker had cached, but not the one that the request was sent to."""
@@ -167,6 +174,7 @@ def kv_routing_loss(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_eviction_loss(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that the worker had computed and no longer, or not yet, held."""
@@ -182,6 +190,7 @@ def kv_eviction_loss(capture: Capture, scope: Scope) -> Value:
     freshness=_ANY,
     phase=_ALL,
     fleet=True,
+    hashes=True,
 )
 def kv_cold_fraction(capture: Capture, scope: Scope) -> Value:
     """Share of prompt tokens that nobody had sent before under that policy version, and no serving could reuse."""

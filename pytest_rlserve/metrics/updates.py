@@ -128,6 +128,7 @@ def _lengths(spans: list[tuple[float | None, float | None]], what: str) -> NDArr
     phase=_ALL,
     statistics=("mean",),
     fleet=True,
+    hashes=True,
 )
 def warmup_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     """How long after an update the caches are of as much use as they get.

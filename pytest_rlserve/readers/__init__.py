@@ -78,7 +78,11 @@ def reader(
 
 
 def open_capture(
-    path: str | PathLike[str], *, settings: Mapping[str, Mapping[str, Any]] | None = None, engine: str = "local"
+    path: str | PathLike[str],
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    engine: str = "local",
+    hashes: bool = True,
 ) -> Capture:
     """Read a capture from a directory, a file, a glob, or the URI of one in an object store.
 
@@ -89,6 +93,8 @@ def open_capture(
         settings: what a reader has to be told, by its name, e.g. ``{"nemo_rl": {"events": {"attempt_sealed":
             "completed"}}}``; each reader's docstring says what it takes.
         engine: where traces are read: "local", "ray", "ray:" and the address of a cluster, or "ray://host:port".
+        hashes: False leaves the block hashes of prompts, most of a trace, in the files until something asks for them.
+            That reads the files again, and raises `EvidenceError` if they have changed or hold hashes that are none.
 
     Raises:
         UsageError: there is no such path, it holds no file that any reader knows, its manifest is wrong, or a
@@ -98,7 +104,7 @@ def open_capture(
     from pytest_rlserve.readers.discover import files_of
 
     require_settings(settings or {})
-    return assemble(files_of(path), settings or {}, engine)
+    return assemble(files_of(path), settings or {}, engine, hashes=hashes)
 
 
 def require_settings(settings: Mapping[str, Mapping[str, Any]]) -> None:

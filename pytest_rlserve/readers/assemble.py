@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ from pytest_rlserve import model
 from pytest_rlserve.capture import Capture, Finding, Source
 from pytest_rlserve.chains import chains_of
 from pytest_rlserve.engine import local, progress
+from pytest_rlserve.errors import EvidenceError
 from pytest_rlserve.readers import READERS, on_ray, shards, whole, worker_ids
-from pytest_rlserve.scattered import joined
+from pytest_rlserve.scattered import Unread, joined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,9 +33,17 @@ _PACKED = 3
 _TRACE = "dynamo.request.trace.v1"
 
 
-def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: str = "local") -> Capture:
-    """Read every file and put the tables together; rows of a second producer's shards are left out."""
-    told = [(replace(file, settings=settings.get(reader.name, {})), reader) for file, reader in found.files]
+def assemble(
+    found: Found, settings: Mapping[str, Mapping[str, Any]], engine: str = "local", *, hashes: bool = True
+) -> Capture:
+    """Read every file and put the tables together; rows of a second producer's shards are left out.
+
+    What Ray reads stays there, so that nothing is gained by leaving hashes in files.
+    """
+    hashes |= engine != "local"
+    told = [
+        (replace(file, settings=settings.get(reader.name, {}), hashes=hashes), reader) for file, reader in found.files
+    ]
     progress.expect(sum(file.path.stat().st_size for file, _ in told if file.path.is_file()))
     contents = _contents(told, engine)
     traces = {content.label: content.rows for content in contents if content.format == _TRACE}
@@ -44,7 +54,7 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: st
     scalars = _joined("requests", kept, model.SCALARS)
     tables = {name: _joined(name, kept, schema) for name, schema in model.TABLES.items() if name != "requests"}
     left_out = ((label, "another producer's shard" if traces[label] else "no row") for label in sorted(foreign))
-    return Capture(
+    capture = Capture(
         name=found.name,
         manifest=found.manifest,
         sources=tuple(
@@ -62,9 +72,28 @@ def assemble(found: Found, settings: Mapping[str, Mapping[str, Any]], engine: st
         findings=tuple(findings),
         not_read=(*found.not_read, *left_out),
         scalars=scalars,
-        chains=joined([content.tables["chains"] for content in kept if "chains" in content.tables]),
+        hashes=joined([content.tables["chains"] for content in kept if "chains" in content.tables]),
         **(tables | {"control_events": worker_ids.settled(tables["control_events"], scalars)}),
     )
+    return capture if hashes else capture.replace(hashes=Unread(partial(_left, capture, found, settings)))
+
+
+def _left(capture: Capture, found: Found, settings: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return the chains of a capture that was read without.
+
+    Raises:
+        EvidenceError: its files are others now, or rows that were counted have hashes that are none.
+    """
+    try:
+        whole = assemble(found, settings)
+    except OSError as error:
+        raise EvidenceError(f"{capture.name} cannot be read again for its hashes: {error.strerror or error}") from None
+    if whole.digest != capture.digest:
+        raise EvidenceError(f"{capture.name} changed after it was read: read it again")
+    if more := [finding for finding in whole.findings if finding not in capture.findings]:
+        others = f", nor are {len(more) - 1:,} more" if len(more) > 1 else ""
+        raise EvidenceError(f"{more[0]}; it is no row{others}, but was counted before its hashes were looked at")
+    return whole.chains
 
 
 def _contents(parts: list[tuple[File, Reader]], engine: str) -> list[Content]:

@@ -64,8 +64,10 @@ class Shard(BlockReader):
         aside = [self.judged(first + place, line) for place, line in block.doubtful]
         if any(isinstance(row, dict) and row["event_type"] != "request_payload" for _, _, row in aside):
             raise Doubt  # a row that belongs between the others
-        names = zip(block.ends.sessions, block.ends.parents, strict=True)
-        prompts = self._prompts.decode(text, block.hashes, names, self.chains.rows)
+        if self.file.hashes:
+            names = zip(block.ends.sessions, block.ends.parents, strict=True)
+            prompts = self._prompts.decode(text, block.hashes, names, self.chains.rows)
+            self.chains.extend(prompts.back, prompts.shared, prompts.sizes, prompts.values)
         self.put_judged(aside)
         for table, part, times in (("requests", block.ends, _REQUEST_TIMES), ("tools", block.tools, _TOOL_TIMES)):
             if part.places:
@@ -73,7 +75,6 @@ class Shard(BlockReader):
                 instants = {name: _seconds_of(part.columns[ms]) for name, ms in times.items()}
                 found = part.columns | instants | {"event": kinds}
                 self.put_columns(table, found, kinds, first + np.array(part.places))
-        self.chains.extend(prompts.back, prompts.shared, prompts.sizes, prompts.values)
         return block.count
 
     def shape_of(self, row: dict[str, Any]) -> type[RequestEnd | RequestPayload | ToolEvent]:

@@ -34,6 +34,8 @@ class File:
     settings: Mapping[str, Any] = field(default_factory=dict)
     spill: Path | None = None
     """A folder for tables that are too large for memory."""
+    hashes: bool = True
+    """Whether block hashes are read; else they are neither kept nor judged."""
 
     def batches(self, name: str, schema: pa.Schema) -> model.Batches:
         """Return where a table's batches go."""
@@ -70,7 +72,8 @@ class RowReader:
         self.content = Content(format=format, label=file.label)
         schemas = model.TABLES | {"requests": model.SCALARS}
         self.tables = {name: model.Rows(schemas[name], file.batches(name, schemas[name])) for name in tables}
-        self.chains = Chains(file.batches("chains", CHAINS) if "requests" in tables else model.Batches(CHAINS))
+        kept = "requests" in tables and file.hashes
+        self.chains = Chains(file.batches("chains", CHAINS) if kept else model.Batches(CHAINS))
         self._reals = {
             name: [column.name for column in model.TABLES[name] if column.type == "double"] for name in tables
         }
@@ -151,7 +154,7 @@ class RowReader:
         for name in self._reals[table]:
             if type(row.get(name)) is int:  # Arrow takes no whole number that a float cannot hold exactly
                 row[name] = float(row[name])
-        if table == "requests":
+        if table == "requests" and self.file.hashes:
             hashes = row.get(model.HASHES)
             self.chains.add(None if hashes is None else map(int, hashes))  # 7.0 is the whole number 7
         self.tables[table].add(row)
@@ -165,6 +168,6 @@ class RowReader:
     def done(self) -> Content:
         """Return what the file gave."""
         self.content.tables = {name: rows.table() for name, rows in self.tables.items()}
-        if "requests" in self.tables:
+        if "requests" in self.tables and self.file.hashes:
             self.content.tables["chains"] = self.chains.table()
         return self.content

@@ -98,6 +98,8 @@ class Piece:
     """Of the whole file, where the piece was cut."""
     spill: str | None = None
     """The folder for its tables; None keeps them in memory."""
+    hashes: bool = True
+    """Whether block hashes are read."""
 
 
 class Edges:
@@ -159,7 +161,8 @@ def _read(piece: Piece, path: Place) -> tuple[dict[str, Any], dict[str, pa.Table
     The first line of a piece may have begun in the piece before, and the last one may go on in the next: both are
     returned as text. So is the first one if it is whole, for only the piece before can tell.
     """
-    shard = Shard(File(path, piece.label, spill=None if piece.spill is None else Path(piece.spill)))
+    spill = None if piece.spill is None else Path(piece.spill)
+    shard = Shard(File(path, piece.label, spill=spill, hashes=piece.hashes))
     # Of a file that is cut on this machine, the digest of the whole is computed apart.
     hashed = piece.spill is None or piece.end - piece.start == piece.size
     lines = Lines(path, (piece.start, piece.end), hashed=hashed)

@@ -36,7 +36,8 @@ class Whole(Shard):
     def __init__(self, file: File) -> None:
         """Start without any."""
         super().__init__(replace(file, spill=None))
-        self._parts: dict[str, list[Any]] = {name: [] for name in (*self.tables, "chains")}
+        names = (*self.tables, *(["chains"] if file.hashes else []))
+        self._parts: dict[str, list[Any]] = {name: [] for name in names}
         self._lines = 0
         self._open = b""
         self.sound = True
@@ -85,9 +86,9 @@ class Whole(Shard):
         """Return everything, as `dynamo.read` would."""
         self.close_line()
         self.finish(digest, None)
-        chains = self._parts.pop("chains")
-        self.content.tables = {name: pa.concat_tables(parts) for name, parts in self._parts.items()}
-        self.content.tables["chains"] = joined(chains)
+        self.content.tables = {
+            name: joined(parts) if name == "chains" else pa.concat_tables(parts) for name, parts in self._parts.items()
+        }
         return self.content
 
 
@@ -114,7 +115,7 @@ def planned_pieces(files: Sequence[File], pieces: int, folder: Path | None) -> l
             if folder is not None:
                 spill = str(folder / f"{number:06d}-{start}")
                 Path(spill).mkdir()
-            some.append(Piece(path, file.label, start, end, size, spill))
+            some.append(Piece(path, file.label, start, end, size, spill, file.hashes))
         planned.append(some)
     return planned
 
