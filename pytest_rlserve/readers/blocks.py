@@ -39,6 +39,7 @@ class BlockReader(RowReader, ABC):
         with uncollected():
             for text in lines.blocks():
                 lines.count += self.take(text, lines.count + 1)
+                del text  # so that the next block can have its memory, which is in the processor's cache
         self.finish(lines.digest, lines.trouble)
 
     def take(self, text: bytes, first: int) -> int:

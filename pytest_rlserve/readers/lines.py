@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_rlserve.readers.store import Place
 
+Text = bytes | bytearray
 Span = tuple[int, int]
 """Where a part of a file begins and ends, in bytes."""
 _CHUNK = 1 << 17
@@ -102,7 +103,7 @@ class Lines:
 
     def blocks(self) -> Iterator[bytes]:
         """Yield whole lines, many at once; each ends in LF, except for the last one of a file that does not."""
-        held: list[bytes | memoryview] = []
+        held: list[Text] = []
         size = 0
         for data in self._data():
             if self.trouble:
@@ -117,7 +118,7 @@ class Lines:
                 held = [data[end:]]
                 size = len(data) - end
             else:
-                held.append(data)
+                held.append(bytes(data))
         text = b"".join(held)
         end = text.rfind(b"\n") + 1 if self.trouble else len(text)
         if end:
@@ -125,7 +126,8 @@ class Lines:
         if end < len(text):
             self.trouble = f"{self.trouble}; line {self.count + 1} is incomplete and was not read"
 
-    def _data(self) -> Iterator[bytes]:
+    def _data(self) -> Iterator[Text]:
+        """Yield the text bit by bit; each lies in one buffer, and is good until the next is asked for."""
         with self.path.open("rb") as file:
             start = 0 if self._span is None else self._span[0]
             file.seek(start)
@@ -136,20 +138,19 @@ class Lines:
             elif head.startswith(GZIP_MAGIC):
                 part = yield from self._unpacked(file, part)
             else:
-                while data := part.read(_BLOCK):
-                    yield data
+                yield from _filled(part)
             while part.read(_CHUNK):  # for its digest
                 pass
             self.digest = part.digest
 
-    def _unpacked(self, file: IO[bytes], part: Part) -> Generator[bytes, None, Part]:
+    def _unpacked(self, file: IO[bytes], part: Part) -> Generator[Text, None, Part]:
         """Yield what a gzip file holds; one that is not sound is read again, member by member."""
         given = 0
         try:
             with igzip.IGzipFile(fileobj=part, mode="rb") as stream:  # type: ignore[no-untyped-call]
-                while data := stream.read(_BLOCK):
-                    yield data
-                    given += len(data)
+                for text in _filled(stream):
+                    given += len(text)
+                    yield text
         except _UNSOUND:  # type: ignore[misc]
             part = Part(file, self._span, counted=False, hashed=self._hashed)
             for data in self._members(part):
@@ -186,6 +187,13 @@ class Lines:
                 yield data
                 pending = b""
             pending = unzip.unused_data
+
+
+def _filled(stream: io.RawIOBase | io.BufferedIOBase) -> Iterator[bytearray]:
+    """Read on into one buffer: memory that is new for every block has to be mapped and cleared for every block."""
+    buffer = bytearray(_BLOCK)
+    while size := stream.readinto(buffer):
+        yield buffer if size == len(buffer) else buffer[:size]
 
 
 def beginning(start: bytes) -> list[bytes]:
