@@ -171,6 +171,7 @@ def _read(piece: Piece, path: Place) -> tuple[dict[str, Any], dict[str, pa.Table
     with uncollected():
         for text in edges.inside(lines.blocks()):
             lines.count += shard.take(text, lines.count + 1)
+            del text
     tables = shard.done().tables
     return {
         "lines": lines.count,

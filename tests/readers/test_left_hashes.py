@@ -11,7 +11,7 @@ import pytest
 from hand_made import jsonl, request_end, write
 from hypothesis import HealthCheck, given, settings
 from test_dynamo_quick import compact, replay, traces, turns
-from test_pieces import here
+from test_pieces import Here
 
 from pytest_rlserve.checks import run_check
 from pytest_rlserve.cli import main
@@ -50,7 +50,7 @@ def test_the_rest_of_a_capture_is_read_without_looking_at_a_hash(
     whole = open_capture(ROLLOUT)
     monkeypatch.setattr(assemble, "_LARGE", 0)
     monkeypatch.setattr(local, "processors", lambda: processes)
-    monkeypatch.setattr(local, "run", here)
+    monkeypatch.setattr(local, "Crew", Here)
     with pytest.MonkeyPatch.context() as patch:
         untouched(patch)
         left = open_capture(ROLLOUT, hashes=False)
