@@ -41,7 +41,7 @@ class Run(Capture):
     @property
     def digest(self) -> str:
         """Identify it by its number."""
-        return f"sha256:{self.number:064x}"
+        return f"blake3:{self.number:064x}"
 
 
 @metric(

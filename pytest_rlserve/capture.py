@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from blake3 import blake3
 
 from pytest_rlserve import model, scattered
 from pytest_rlserve.chains import CHAINS, chains_of, expand
@@ -78,7 +79,7 @@ class Source:
     whole: bool
     """False if the file was cut off or its rest could not be read."""
     digest: str
-    """SHA-256 of the file's bytes, in hexadecimal."""
+    """BLAKE3 of the file's bytes, in hexadecimal."""
     covers: tuple[str, ...] = ()
     """What this format can tell of attempts and serving, by the names of `AXES`."""
     joins: str = ""
@@ -189,10 +190,8 @@ class Capture:
     @property
     def digest(self) -> str:
         """Identify the capture by the content of its files, whatever they are called."""
-        import hashlib
-
-        whole = hashlib.sha256("\n".join(sorted(source.digest for source in self.sources)).encode())
-        return f"sha256:{whole.hexdigest()}"
+        whole = blake3("\n".join(sorted(source.digest for source in self.sources)).encode())
+        return f"blake3:{whole.hexdigest()}"
 
     def __repr__(self) -> str:
         """Name the capture and its size, without its content."""

@@ -22,7 +22,7 @@ def job_names(captures: Sequence[Capture]) -> list[str]:
     has said that they shared a machine, so their spread is not that of one job.
     """
     nameless = [capture.digest for capture in captures if not capture.manifest.job]
-    own = f"unnamed/{min(nameless).removeprefix('sha256:')[:12]}" if nameless else ""
+    own = f"unnamed/{min(nameless).removeprefix('blake3:')[:12]}" if nameless else ""
     return [capture.manifest.job or own for capture in captures]
 
 

@@ -7,10 +7,10 @@ member cut: the lines before the cut are good and are returned; the cut is repor
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 from typing import IO, TYPE_CHECKING, Any
 
+from blake3 import blake3
 from isal import igzip, isal_zlib
 
 from pytest_rlserve.engine import progress
@@ -44,7 +44,7 @@ class Part(io.RawIOBase):
         """Begin where the span does; what is `counted` shows as progress, what is not `hashed` has no digest."""
         self._file, self._counted = file, counted
         self._left = None if span is None else span[1] - span[0]
-        self._hash = hashlib.sha256() if hashed else None
+        self._hash = blake3() if hashed else None
         file.seek(0 if span is None else span[0])
 
     def readable(self) -> bool:
@@ -74,7 +74,7 @@ class Lines:
 
     Lines end at LF only, with an optional CR before it: JSON text may hold every other separator raw.
     After iterating, `trouble` says why the file could not be read to its end, or is None; `digest` is the
-    SHA-256 of the file's bytes.
+    BLAKE3 of the file's bytes.
     """
 
     def __init__(self, path: Place, span: Span | None = None, *, counted: bool = True, hashed: bool = True) -> None:

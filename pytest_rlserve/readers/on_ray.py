@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from blake3 import blake3
 
 from pytest_rlserve.engine import cluster, progress
 from pytest_rlserve.errors import UsageError
@@ -68,7 +69,7 @@ def _content(
     content = put_together(Whole(file), read, whole or None)
     if content is not None and whole and each != [answer["digest"] for answer, _, _ in read]:
         text = "changed while it was read, or a node of Ray has another file under this name"
-        raise UsageError(f"{file.path} {text}: the SHA-256 of what it read is not that of what is here")
+        raise UsageError(f"{file.path} {text}: the BLAKE3 of what it read is not that of what is here")
     return content
 
 
@@ -111,12 +112,12 @@ def _first(answer: Callable[[], tuple[list[str], Any]]) -> list[str]:
 
 
 def digests(pieces: Sequence[Piece]) -> tuple[list[str], None]:
-    """Return the SHA-256 of a file, and of each of its pieces."""
-    whole = hashlib.sha256()
+    """Return the BLAKE3 of a file, and of each of its pieces."""
+    whole = blake3()
     each = []
     with located(pieces[0].path).open("rb") as file:
         for piece in pieces:
-            one = whole if len(pieces) == 1 else hashlib.sha256()
+            one = whole if len(pieces) == 1 else blake3()
             left = piece.end - piece.start
             while chunk := file.read(min(_STEP, left)):
                 left -= len(chunk)

@@ -7,13 +7,13 @@ file be read again in one go, which then says what is wrong and where.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blake3 import blake3
 from isal import isal_zlib
 
 from pytest_rlserve.chains import ends, packing
@@ -133,9 +133,8 @@ def read_piece(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest(path: str) -> str:
-    """Return the SHA-256 of a whole file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the BLAKE3 of a whole file."""
+    return blake3().update_mmap(path).hexdigest()
 
 
 def read_apart(piece: Piece) -> tuple[tuple[dict[str, Any], dict[str, pa.Table]], pa.Table]:

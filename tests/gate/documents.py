@@ -23,7 +23,7 @@ FOLDER = Path("baselines")
 
 def digest(number: int) -> str:
     """Return the digest of the capture of that number."""
-    return f"sha256:{number:064x}"
+    return f"blake3:{number:064x}"
 
 
 def run(number: int, job: str, **values: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
+from blake3 import blake3
 from hand_made import members
 
 from pytest_rlserve.readers import lines as module
@@ -25,7 +26,7 @@ def read(file: Path, content: bytes) -> tuple[list[tuple[int, bytes]], str | Non
     file.write_bytes(content)
     lines = Lines(file)
     found = list(lines)
-    assert lines.digest == hashlib.sha256(content).hexdigest()
+    assert lines.digest == blake3(content).hexdigest()
     return found, lines.trouble
 
 
