@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,7 +57,7 @@ def codes(*columns: Any) -> Numbers:
 
 
 def _places(column: Any) -> Numbers:
-    encoded = pc.dictionary_encode(whole(column), null_encoding="encode")
+    encoded = whole(pc.dictionary_encode(column, null_encoding="encode"))
     found: Numbers = encoded.indices.to_numpy().astype(np.int64)
     return found
 
@@ -89,6 +89,23 @@ def sorted_rows(columns: Mapping[str, Any]) -> Numbers:
     order = pc.sort_indices(pa.table(dict(columns)), [(name, "ascending") for name in columns])
     found: Numbers = order.to_numpy().astype(np.int64)
     return found
+
+
+def sorted_late(columns: Sequence[Numbers | Reals | Mask], late: Callable[[Numbers], Mapping[str, Any]]) -> Numbers:
+    """Return the numbers of rows in the order of some numbers; those that are equal in all of them by other columns.
+
+    Args:
+        columns: the first one first.
+        late: returns the other columns of some rows. It is asked for few, so that texts need not be looked at.
+    """
+    order = np.lexsort(columns[::-1])
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = np.logical_or.reduce([column[order][1:] != column[order][:-1] for column in columns])
+    tied = np.flatnonzero(~new | ~np.append(new[1:], True)[: len(order)])
+    if len(tied):
+        some = order[tied]
+        order[tied] = some[sorted_rows({"": np.cumsum(new)[tied], **late(some)})]
+    return order
 
 
 def groups(numbers: Numbers, *, least: int = 1) -> Iterator[list[int]]:

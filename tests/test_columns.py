@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from pytest_rlserve.columns import codes, given, groups, mask, picked, reals, sorted_rows, totals
+from pytest_rlserve.columns import (
+    codes,
+    given,
+    groups,
+    mask,
+    picked,
+    places_of,
+    reals,
+    sorted_late,
+    sorted_rows,
+    totals,
+)
+
+if TYPE_CHECKING:
+    from pytest_rlserve.columns import Numbers
 
 
 def test_a_null_is_no_number_and_no_truth() -> None:
@@ -41,6 +56,35 @@ def test_row_minus_one_is_nobodys() -> None:
 
 def test_rows_that_are_equal_keep_their_order() -> None:
     assert sorted_rows({"t": [2.0, 1.0, 2.0, 1.0], "name": ["b", "z", "a", "z"]}).tolist() == [1, 3, 2, 0]
+
+
+@drawn(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from("abc")), max_size=12))
+def test_texts_decide_between_rows_whose_numbers_are_equal_and_only_of_those_they_are_asked(
+    rows: list[tuple[int, bool, str]],
+) -> None:
+    asked: list[int] = []
+
+    def late(some: Numbers) -> dict[str, Any]:
+        asked.extend(some.tolist())
+        return {"text": [rows[place][2] for place in some]}
+
+    one, other = (
+        np.array([row[0] for row in rows], dtype=np.float64),
+        np.array([row[1] for row in rows], dtype=np.bool_),
+    )
+    assert sorted_late([one, other], late).tolist() == sorted(range(len(rows)), key=lambda place: rows[place])
+    equal = Counter(row[:2] for row in rows)
+    assert sorted(asked) == [place for place, row in enumerate(rows) if equal[row[:2]] > 1]
+
+
+def test_numbers_without_an_end_are_equal_too() -> None:
+    order = sorted_late([np.array([np.inf, 0, np.inf])], lambda some: {"text": ["b", "a"]})
+    assert order.tolist() == [1, 2, 0]
+
+
+def test_each_number_is_found_where_it_stands() -> None:
+    assert {one: some.tolist() for one, some in places_of(np.array([2, 0, 2])).items()} == {0: [1], 2: [0, 2]}
+    assert places_of(np.array([], dtype=np.int64)) == {}
 
 
 def test_places_of_one_number_stand_together_in_order() -> None:

@@ -134,6 +134,13 @@ def test_every_stray_row_has_its_name_and_its_id(folder: Path) -> None:
     assert all(left == right for _, left, right in found.sums())
 
 
+def test_of_several_rows_of_one_request_the_first_to_come_is_its_own(folder: Path) -> None:
+    rows = [request_end(name, t, t + 1, x_request_id="x", input_length=t) for name, t in (("late", 6), ("soon", 2))]
+    events = [*completed("a", 0, 9), *sent("x")]
+    found = of(opened(folder, attempts=events, rows=rows), "request")[None]
+    assert found.strays == {"unrecorded request": ("late",)}
+
+
 def test_requests_of_no_attempt_are_told_by_their_purpose(folder: Path) -> None:
     events = [*completed("a", 0, 5), *sent("x"), *sent("p", of="prime", purpose="prefix_prime"), *sent("q", of="b")]
     capture = opened(folder, attempts=events)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.columns import codes, given, mask, reals, sorted_rows, whole
+from pytest_rlserve.columns import codes, given, known, mask, picked, reals, sorted_late, whole
 
 if TYPE_CHECKING:
     from pytest_rlserve.columns import Mask, Numbers
@@ -30,13 +30,12 @@ class Events:
         self._table = table.filter(pc.invert(groups)) if pc.any(groups).as_py() else table
         self._columns: dict[str, pa.Array] = {}
         self._values: dict[str, list[Any]] = {}
-        self._columns["run"] = self._runs()
-        self._columns["request"] = self._requests()
 
     def column(self, name: str) -> pa.Array:
         """Return a column of the table, or `request`: by which id a request goes; null for attempts."""
         if name not in self._columns:
-            self._columns[name] = whole(self._table[name])
+            made = {"run": self._runs, "request": self._requests}.get(name)
+            self._columns[name] = whole(made() if made else self._table[name])
         return self._columns[name]
 
     def values(self, name: str) -> list[Any]:
@@ -48,7 +47,7 @@ class Events:
     @cached_property
     def kinds(self) -> Numbers:
         """Return for each event its place among `KINDS`."""
-        found: Numbers = pc.index_in(self.column("event"), pa.array(KINDS)).to_numpy().astype(np.int64)
+        found: Numbers = pc.index_in(self._table["event"], pa.array(KINDS)).to_numpy().astype(np.int64)
         return found
 
     @cached_property
@@ -60,12 +59,12 @@ class Events:
     @cached_property
     def of_requests(self) -> Mask:
         """Mark the events that speak of a request."""
-        return mask(pc.equal(self.column("level"), "request"))
+        return mask(pc.equal(self._table["level"], "request"))
 
     @cached_property
     def attempts(self) -> Numbers:
         """Number the attempts that events belong to."""
-        return codes(self.column("run"), self.column("attempt_id"))
+        return codes(self._runs(), self._table["attempt_id"])
 
     @cached_property
     def order(self) -> Numbers:
@@ -73,13 +72,12 @@ class Events:
         times = reals(self.column("t"))
         if np.isnan(times).any():
             times = np.array(self._instants(times))
-        keys = {
-            "t": times,
-            "kind": self.kinds,
-            "attempt": self.column("attempt_id"),
-            "request": pc.fill_null(self.column("x_request_id"), ""),
-        }
-        return sorted_rows(keys)
+
+        def late(rows: Numbers) -> dict[str, Any]:
+            attempts, requests = (picked(self.column(name), rows) for name in ("attempt_id", "x_request_id"))
+            return {"attempt": attempts, "request": pc.fill_null(requests, "")}
+
+        return sorted_late([times, self.kinds], late)
 
     @property
     def first_told(self) -> Numbers:
@@ -109,9 +107,9 @@ class Events:
             for account, kind, t in told
         ]
 
-    def _runs(self) -> pa.Array:
+    def _runs(self) -> Any:
         """Fill in the run where only some events of an attempt name it, as long as they name one."""
-        run, attempt = self.column("run"), self.column("attempt_id")
+        run, attempt = self._table["run"], self._table["attempt_id"]
         if not run.null_count or run.null_count == len(run):
             return run
         named = pa.table({"attempt": attempt, "run": run}).filter(run.is_valid())
@@ -121,10 +119,12 @@ class Events:
         named = named.filter(pc.is_in(named["attempt"], single))
         return pc.coalesce(run, whole(named["run"]).take(pc.index_in(attempt, whole(named["attempt"]))))
 
-    def _requests(self) -> pa.Array:
+    def _requests(self) -> Any:
         """Name requests: by their x-request-id, else by their response id if already their dispatch is told with it."""
-        own, response = given(self.column("x_request_id")), self.column("response_id")
-        first = mask(pc.and_(pc.equal(self.column("event"), "dispatched"), pc.is_null(own)))
-        told = response.filter(pa.array(first)).drop_null()
-        answers = pc.if_else(pc.is_in(response, value_set=told), response, None) if len(told) else None
-        return pc.if_else(pa.array(self.of_requests), own if answers is None else pc.coalesce(own, answers), None)
+        names, response = given(self.column("x_request_id")), self._table["response_id"]
+        first = self.kinds == KIND["dispatched"]
+        told = response.filter(pa.array(first & ~known(names))).drop_null()
+        if len(told):
+            names = pc.coalesce(names, pc.if_else(pc.is_in(response, value_set=told), response, None))
+        of_attempts = known(names) & ~self.of_requests
+        return pc.if_else(pa.array(of_attempts), None, names) if of_attempts.any() else names

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_rlserve.columns import sorted_rows
+from pytest_rlserve.columns import sorted_late
 from pytest_rlserve.ledger.accounts import Accounts
 
 if TYPE_CHECKING:
+    from pytest_rlserve.columns import Numbers
     from pytest_rlserve.ledger.accounts import Rows
     from pytest_rlserve.ledger.events import Events
 
@@ -21,16 +22,11 @@ def in_order(events: Events, rows: Rows) -> Accounts:
     together, as they are.
     """
     found = Accounts(events, rows, np.arange(len(rows["opened"])))
-    of_requests, times = events.of_requests[rows["opened"]], np.nan_to_num(found.reals("dispatched_at"))
-    order = np.lexsort((times, of_requests))
-    new = np.append(True, (np.diff(of_requests[order]) != 0) | (np.diff(times[order]) != 0))[: len(order)]
-    tied = np.flatnonzero(~new | ~np.append(new[1:], True)[: len(order)])
-    if len(tied):
-        some = found.some(order[tied])
-        keys = {
-            "instant": np.cumsum(new)[tied],
-            "name": some.column("name"),
-            "whom": events.first_told[events.whom[rows["opened"][some.numbers]]],
-        }
-        order[tied] = some.numbers[sorted_rows(keys)]
-    return Accounts(events, {what: numbers[order] for what, numbers in rows.items()}, np.arange(len(order)))
+
+    def late(places: Numbers) -> dict[str, Any]:
+        whom = events.whom[rows["opened"][places]]
+        return {"name": found.some(places).column("name"), "whom": events.first_told[whom]}
+
+    times = np.nan_to_num(found.reals("dispatched_at"))
+    order = sorted_late([events.of_requests[rows["opened"]], times], late)
+    return Accounts(events, {what: numbers[order] for what, numbers in rows.items()}, found.numbers)
