@@ -23,9 +23,12 @@ _LOOKED_AT = ("x_request_id", "received_at", "ended_at", "input_length", "finish
 def told_twice(capture: Capture) -> tuple[int, list[int]]:
     """Return how many request ids there are, and the rows of those that several have; ask through `derive`."""
     ids = capture.scalars["request_id"]
+    distinct = pc.count_distinct(ids, mode="all").as_py()
+    if distinct == len(ids):
+        return distinct, []
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    return len(counts), pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist() if len(twice) else []
+    return distinct, pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist()
 
 
 def duplicates(capture: Capture) -> dict[int, str]:

@@ -144,7 +144,7 @@ def warmup_time(capture: Capture, scope: Scope) -> NDArray[np.float64]:
     times = []
     for place, update in enumerate(updates):
         until = updates[place + 1].start if place + 1 < len(updates) else math.inf
-        some = (received >= update.end) & (received < until)
+        some = slice(*np.searchsorted(received, (update.end, until)))
         since = _warm_since(received[some], reused[some], possible[some])
         if since is not None:
             times.append(since - update.end)
