@@ -49,24 +49,24 @@ def codes(*columns: Any) -> Numbers:
     found: Numbers = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         own = _as_they_come(column) if isinstance(column, np.ndarray) else _places(column)
-        if _follows(found, own):
+        if follows(found, own):
             found = own
-        elif not _follows(own, found):
+        elif not follows(own, found):
             found = _as_they_come(found * (own.max() + 1) + own)
     return found
+
+
+def follows(one: Numbers, other: Numbers) -> bool:
+    """Tell whether one number stands beside each of the other, whose combinations with it are then no more."""
+    beside = np.zeros(int(other.max(initial=-1)) + 1, dtype=np.int64)
+    beside[other] = one
+    return bool((beside[other] == one).all())
 
 
 def _places(column: Any) -> Numbers:
     encoded = whole(pc.dictionary_encode(column, null_encoding="encode"))
     found: Numbers = encoded.indices.to_numpy().astype(np.int64)
     return found
-
-
-def _follows(one: Numbers, other: Numbers) -> bool:
-    """Tell whether one number stands beside each of the other, whose combinations with it are then no more."""
-    beside = np.zeros(int(other.max(initial=-1)) + 1, dtype=np.int64)
-    beside[other] = one
-    return bool((beside[other] == one).all())
 
 
 def _as_they_come(numbers: Numbers) -> Numbers:

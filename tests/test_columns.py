@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from hypothesis import given as drawn
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from pytest_rlserve.columns import (
@@ -42,6 +43,7 @@ def test_combinations_are_numbered_as_they_come_and_null_is_one_of_their_values(
     assert codes(pa.array([], pa.string())).tolist() == []
 
 
+@settings(deadline=None)
 @drawn(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([None, 1, 2]), st.integers(-2, 2)), max_size=12))
 def test_columns_of_text_and_of_numbers_may_be_combined_whatever_stands_in_them(rows: list[tuple[Any, ...]]) -> None:
     one, other, third = ([row[place] for row in rows] for place in range(3))
@@ -58,6 +60,7 @@ def test_rows_that_are_equal_keep_their_order() -> None:
     assert sorted_rows({"t": [2.0, 1.0, 2.0, 1.0], "name": ["b", "z", "a", "z"]}).tolist() == [1, 3, 2, 0]
 
 
+@settings(deadline=None)
 @drawn(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from("abc")), max_size=12))
 def test_texts_decide_between_rows_whose_numbers_are_equal_and_only_of_those_they_are_asked(
     rows: list[tuple[int, bool, str]],

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hand_made import Record, attempt, completed, opened, request, request_end
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_rlserve.joins import Joined, join
+from pytest_rlserve.joins.repeats import told_twice
 from pytest_rlserve.ledger import ledger
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_rlserve.capture import Capture
 
 
@@ -226,3 +230,22 @@ def test_a_row_without_a_time_of_receipt_still_finds_its_owner(folder: Path) -> 
 def test_probes_without_an_attempt_of_their_own_are_joined_as_requests(folder: Path) -> None:
     events = [attempt("dispatched", "a", 0), *sent("x", 0, 1, of="probe", purpose="probe")]
     assert owners(opened(folder, attempts=events, rows=[request_end("x")])) == {"x": "probe/x"}
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([None, "x", "y"])), min_size=1, max_size=8))
+def test_ids_that_stand_twice_are_found_whoever_their_rows_belong_to(
+    rows: list[tuple[str, str | None]],
+) -> None:
+    answers: dict[str, dict[str, Any]] = {
+        "p": {"response_id": "chatcmpl-a"},
+        "q": {"response_id": "b"},
+        "x": {},
+        "y": {},
+    }
+    events = [event for name, answer in answers.items() for event in sent(name, 0, 9, **answer)]
+    with tempfile.TemporaryDirectory() as folder:
+        served = [request_end(name, t, x_request_id=x) for t, (name, x) in enumerate(rows)]
+        found = opened(Path(folder), attempts=events, rows=served).derive(told_twice)
+    counts = Counter(name for name, _ in rows)
+    assert found == (len(counts), [place for place, (name, _) in enumerate(rows) if counts[name] > 1])

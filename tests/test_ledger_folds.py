@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlserve import ledger as package
@@ -72,6 +72,7 @@ def said(found: Ledger) -> list[Any]:
     return [*map(of, (found.all, found.attempts, found.requests)), found.findings, found.contradictions]
 
 
+@settings(deadline=None)
 @given(told())
 def test_accounts_are_numbered_by_level_dispatch_and_name(events: list[Record]) -> None:
     found = recorded(events).derive(ledger).all
@@ -87,6 +88,7 @@ def test_requests_of_one_name_and_instant_stay_together_with_their_run() -> None
     assert found.values("line") == [1, 3, 2, 4]
 
 
+@settings(deadline=None)
 @given(told())
 def test_usual_accounts_are_those_of_a_fold(events: list[Record]) -> None:
     capture = recorded(events)

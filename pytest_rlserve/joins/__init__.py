@@ -43,6 +43,8 @@ class Joined:
     """Of each row of the requests table the account it serves; −1 where it has none."""
     order: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The rows that have an owner, those with the strongest key first."""
+    answered: int = 0
+    """How many of these have the id of their owner's response: rows with the same id have the same owner."""
     served: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The accounts that have a row, by the arrival of the first."""
     edges: Numbers = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
@@ -107,7 +109,7 @@ def join(capture: Capture) -> Joined:
     free = arrivals[result.owner[arrivals] == _NOBODY].tolist()
     found, free = _by_request_id(result, own, rows["x_request_id"], free)
     found += _by_session(result, accounts.attempts or own, rows["session_id"], free)
-    result.order = np.append(answered, np.array(found, dtype=np.int64))
+    result.order, result.answered = np.append(answered, np.array(found, dtype=np.int64)), len(answered)
     _serve(result, arrivals)
     if result.rows:
         _name_strays(result, rows)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.columns import given, known
+from pytest_rlserve.columns import given, known, mask
 from pytest_rlserve.joins import join
 from pytest_rlserve.scattered import lists_of
 
@@ -22,13 +22,15 @@ _LOOKED_AT = ("x_request_id", "received_at", "ended_at", "input_length", "finish
 
 def told_twice(capture: Capture) -> tuple[int, list[int]]:
     """Return how many request ids there are, and the rows of those that several have; ask through `derive`."""
-    ids = capture.scalars["request_id"]
-    distinct = pc.count_distinct(ids, mode="all").as_py()
-    if distinct == len(ids):
-        return distinct, []
+    joined = capture.derive(join)
+    answered = joined.order[: joined.answered]
+    # A row that alone has the id of its owner's response has that id alone.
+    alone = answered[np.bincount(joined.owner[answered])[joined.owner[answered]] == 1] if len(answered) else answered
+    others = np.delete(np.arange(joined.rows), alone)
+    ids = capture.scalars["request_id"].take(pa.array(others))
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    return distinct, pc.indices_nonzero(pc.is_in(ids, value_set=twice)).to_pylist()
+    return len(alone) + len(counts), others[mask(pc.is_in(ids, value_set=twice))].tolist() if len(twice) else []
 
 
 def duplicates(capture: Capture) -> dict[int, str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pytest_rlserve.columns import codes, given, known, mask, picked, reals, sorted_late, whole
+from pytest_rlserve.columns import codes, follows, given, known, mask, picked, reals, sorted_late, whole
 
 if TYPE_CHECKING:
     from pytest_rlserve.columns import Mask, Numbers
@@ -54,7 +54,8 @@ class Events:
     def whom(self) -> Numbers:
         """Number whom events speak of: an attempt, or a request of an attempt."""
         attempts, requests = self.attempts, codes(self.column("request"))
-        return codes(attempts, np.where(self.of_requests, requests, requests.max(initial=0) + 1 + attempts))
+        found: Numbers = np.where(self.of_requests, requests, requests.max(initial=0) + 1 + attempts)
+        return found if follows(attempts, found) else codes(attempts, found)
 
     @cached_property
     def of_requests(self) -> Mask:
