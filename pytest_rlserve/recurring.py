@@ -52,7 +52,7 @@ def recurring(chains: Any) -> tuple[Numbers, Numbers]:
         found = list(cluster.shuffled(_dealt, list(zip(there, starts, strict=True)), _again, shares))
     else:
         dealt = [_dealt(part, start, shares) for part, start in zip(parts, starts, strict=True)]
-        found = list(map(_again, *dealt))  # nothing here holds on to a share that was looked through
+        found = list(map(_again, *dealt)) if dealt else []  # lets a share go before it makes the next one
     nothing = np.zeros(0, dtype=np.int64)
     later, first = (np.concatenate([nothing, *(pair[side] for pair in found)]) for side in (0, 1))
     return later, first

@@ -21,7 +21,7 @@ from pytest_rlserve.metrics import METRICS
 from pytest_rlserve.metrics.measuring import measure
 from pytest_rlserve.model import REQUESTS, Batches
 from pytest_rlserve.readers import open_capture
-from pytest_rlserve.recurring import left_there
+from pytest_rlserve.recurring import left_there, recurring
 from pytest_rlserve.repack import repacked
 from pytest_rlserve.scattered import Deferred
 
@@ -182,3 +182,8 @@ def test_asking_whether_there_are_requests_unpacks_nothing(monkeypatch: pytest.M
     monkeypatch.setattr("pytest_rlserve.chains.unpack", None)
     assert capture.has("requests")
     assert capture.scalars["request_id"].to_pylist() == ["a"]
+
+
+def test_no_hash_stands_twice_where_there_is_no_part_at_all() -> None:
+    later, first = recurring(Deferred([]))
+    assert (later.tolist(), first.tolist()) == ([], [])

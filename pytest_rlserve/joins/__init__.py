@@ -8,7 +8,6 @@ served of what should have been served with a trace.
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve.columns import codes, given, known, sorted_rows, whole
+from pytest_rlserve.joins.keys import NOBODY, RESPONSE_PREFIXES, by_request_id, by_response, by_session
 from pytest_rlserve.joins.residuals import reasons
 from pytest_rlserve.ledger import Account, ledger
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.columns import Numbers
     from pytest_rlserve.ledger import Accounts, Ledger
-
-_RESPONSE_PREFIXES = ("chatcmpl-", "cmpl-")
-_NOBODY = -1
 
 
 @dataclass(eq=False)
@@ -103,12 +100,12 @@ def join(capture: Capture) -> Joined:
     accounts, rows = capture.derive(ledger), capture.scalars
     level = "request" if accounts.requests else "attempt"
     own = accounts.requests or accounts.attempts
-    result = Joined(accounts, level, _by_response(own, whole(rows["request_id"])))
+    result = Joined(accounts, level, by_response(own, whole(rows["request_id"])))
     arrivals = _arrivals(rows)
-    answered = np.flatnonzero(result.owner != _NOBODY)
-    free = arrivals[result.owner[arrivals] == _NOBODY].tolist()
-    found, free = _by_request_id(result, own, rows["x_request_id"], free)
-    found += _by_session(result, accounts.attempts or own, rows["session_id"], free)
+    answered = np.flatnonzero(result.owner != NOBODY)
+    free = arrivals[result.owner[arrivals] == NOBODY].tolist()
+    found, free = by_request_id(result, own, rows["x_request_id"], free)
+    found += by_session(result, accounts.attempts or own, rows["session_id"], free)
     result.order, result.answered = np.append(answered, np.array(found, dtype=np.int64)), len(answered)
     _serve(result, arrivals)
     if result.rows:
@@ -123,102 +120,19 @@ def _arrivals(rows: pa.Table) -> Numbers:
     return sorted_rows({"received": pc.fill_null(rows["received_at"], math.inf), "request": rows["request_id"]})
 
 
-def _by_response(own: Accounts, request_ids: pa.Array) -> Numbers:
-    """Return the owner of each row by response id; of several accounts with one, the last."""
-    responses = given(own.column("response_id"))
-    backwards = np.flatnonzero(known(responses))[::-1]
-    bare = responses.take(pa.array(backwards))
-    for prefix in _RESPONSE_PREFIXES:
-        bare = _without(prefix, bare)
-    places = pc.index_in(request_ids, value_set=bare)
-    if not len(backwards):
-        return _nobody(request_ids)
-    return np.where(known(places), own.numbers[backwards][pc.fill_null(places, 0)], _NOBODY)
-
-
-def _without(prefix: str, texts: pa.Array) -> pa.Array:
-    """Take a prefix off the texts that begin with it; usually all do, or none."""
-    begin = pc.starts_with(texts, prefix)
-    if not pc.any(begin).as_py():
-        return texts
-    bare = pc.utf8_slice_codeunits(texts, len(prefix))
-    return bare if pc.all(begin).as_py() else pc.if_else(begin, bare, texts)
-
-
-def _nobody(rows: pa.Array) -> Numbers:
-    return np.full(len(rows), _NOBODY, dtype=np.int64)
-
-
-def _by_request_id(
-    result: Joined, own: Accounts, names: pa.ChunkedArray, free: list[int]
-) -> tuple[list[int], list[int]]:
-    """Give rows to who sent their x-request-id, one each to those who sent the same; return these and what is left."""
-    found, left, met = list[int](), list[int](), set[str]()
-    if not free:
-        return found, left
-    # A request whose answer had an id of its own is another one than a row with a different id.
-    claimed = np.isin(own.numbers, result.owner)
-    if (result.owner != _NOBODY).any():
-        claimed |= known(own.column("response_id"))
-    of_request: dict[str, deque[int]] = defaultdict(deque)
-    attempts = dict(zip(own.numbers.tolist(), own.attempts.tolist(), strict=True))
-    for number, ids, gone in zip(attempts, own.values("x_request_ids"), claimed.tolist(), strict=True):
-        if result.level == "attempt" or not gone:
-            for one in ids:
-                of_request[one].append(number)
-    disputed = {name for name, some in of_request.items() if len({attempts[one] for one in some}) > 1}
-    for row, name in zip(free, names.take(pa.array(free)).to_pylist(), strict=True):
-        owners = of_request.get(name)
-        if not owners:
-            left.append(row)
-        elif name in disputed:
-            result.ambiguous.append(row)
-            met.add(name)
-        else:
-            result.owner[row] = owners[0]
-            found.append(row)
-            if result.level == "request" and len(owners) > 1:
-                owners.popleft()
-    result.contested.update(number for name in met for number in of_request[name])
-    return found, left
-
-
-def _by_session(result: Joined, attempts: Accounts, names: pa.ChunkedArray, free: list[int]) -> list[int]:
-    """Give rows to the one attempt that has their session; return these."""
-    found, met = list[int](), set[str]()
-    if not free:
-        return found
-    of_session: dict[str, set[int]] = defaultdict(set)
-    sessions = zip(attempts.values("session_id"), attempts.values("session_ids"), strict=True)
-    for number, (one, several) in zip(attempts.numbers.tolist(), sessions, strict=True):
-        for session in (one, *(several or ())):
-            if session:
-                of_session[session].add(number)
-    for row, name in zip(free, names.take(pa.array(free)).to_pylist(), strict=True):
-        owners = of_session.get(name, ())
-        if len(owners) == 1:
-            (result.owner[row],) = owners
-            found.append(row)
-        elif owners:
-            result.ambiguous.append(row)
-            met.add(name)
-    result.contested.update(number for name in met for number in of_session[name])
-    return found
-
-
 def _serve(result: Joined, arrivals: Numbers) -> None:
     """Put the rows of each account together."""
-    arrived = arrivals[result.owner[arrivals] != _NOBODY]
+    arrived = arrivals[result.owner[arrivals] != NOBODY]
     owners = result.owner[arrived]
     by_account = np.argsort(codes(owners), kind="stable")
     result.arrived, owners = arrived[by_account], owners[by_account]
-    begins = np.flatnonzero(np.diff(owners, prepend=_NOBODY))
+    begins = np.flatnonzero(np.diff(owners, prepend=NOBODY))
     result.served, result.edges = owners[begins], np.append(begins, len(owners))
 
 
 def _name_strays(result: Joined, rows: pa.Table) -> None:
     ambiguous = set(result.ambiguous)
-    alone = np.flatnonzero(result.owner == _NOBODY)
+    alone = np.flatnonzero(result.owner == NOBODY)
     named = known(given(rows["x_request_id"])) | known(given(rows["session_id"]))
     for row, told in zip(alone.tolist(), named[alone].tolist(), strict=True):
         why = "ambiguous key" if row in ambiguous else "foreign row" if told else "no session header"
@@ -257,5 +171,5 @@ def _share_a_key(own: Accounts, rows: pa.Table) -> bool:
     named = any_of(own.values("session_id")) or any_of(own.values("session_ids"))
     sessions = named and any_of(rows["session_id"].to_pylist())
     # An answer's id without Dynamo's prefix may be the engine's own, which Dynamo does not write.
-    answers = any((response or "").startswith(_RESPONSE_PREFIXES) for response in own.values("response_id"))
+    answers = any((response or "").startswith(RESPONSE_PREFIXES) for response in own.values("response_id"))
     return ids or sessions or answers

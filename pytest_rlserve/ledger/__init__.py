@@ -3,7 +3,8 @@
     dispatched = completed + canceled + failed + open
     completed  = accepted + rejected + pending
 
-A retry is counted beside its outcome. Events may be out of order in the files; they are folded by time.
+A retry is counted beside its outcome. Events may be out of order in the files; it is their times that count. Accounts
+whose events follow each other as they should are told from all events at once, the others event by event.
 Contradictions are never resolved silently: the first word stands, and the second becomes a finding.
 """
 
@@ -31,7 +32,7 @@ __all__ = ["DECISIONS", "OUTCOMES", "Account", "Accounts", "Counts", "Ledger", "
 
 
 def ledger(capture: Capture) -> Ledger:
-    """Fold the capture's attempt events; ask for it through ``capture.derive(ledger)``."""
+    """Enter the capture's attempt events into accounts; ask for it through ``capture.derive(ledger)``."""
     events, covers = Events(capture.attempt_events), {one.path: frozenset(one.covers) for one in capture.sources}
     accounts, others = usual(events)
     fold = Fold(events, covers, others)
