@@ -47,6 +47,8 @@ def main() -> None:
         home = arguments.folder or Path(made)
         print(f"{arguments.megabytes:g} MB of JSON, one core, medians of {arguments.rounds} interleaved rounds\n")
         against_peers(trace(home, arguments.megabytes), arguments.megabytes, arguments.rounds)
+        print("\nThe same with tool calls and payloads between the requests\n")
+        with_tools(trace(home, arguments.megabytes, tools=True), arguments.megabytes, arguments.rounds)
         sizes = [size for size in (10, arguments.megabytes, arguments.large) if size]
         print("\nMemory over the imported baseline, and time a row\n")
         by_size(home, sizes, arguments.rounds)
@@ -55,11 +57,11 @@ def main() -> None:
             by_processes(home, max(sizes), arguments.rounds)
 
 
-def trace(home: Path, megabytes: float, *, one_shard: bool = False) -> Path:
+def trace(home: Path, megabytes: float, *, one_shard: bool = False, tools: bool = False) -> Path:
     """Return a folder with a trace of that size, made if it is not there."""
-    folder = home / f"{megabytes:g}MB"
+    folder = home / f"{megabytes:g}MB{'-tools' if tools else ''}"
     if not folder.is_dir():
-        write(folder, megabytes)
+        write(folder, megabytes, tools=tools)
     if not one_shard:
         return folder
     single = home / f"{megabytes:g}MB-one-shard"
@@ -121,10 +123,7 @@ def judged(value: float, least: float | None) -> str:
 def against_peers(folder: Path, megabytes: float, rounds: int) -> None:
     """Print the table of ratios."""
     there = [name for name in READERS if importlib.util.find_spec(NEEDS.get(name, "pytest_rlserve"))]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in there}
-    for _ in range(rounds):
-        for name in random.sample(there, len(there)):
-            found[name].append(measured(name, folder))
+    found = interleaved(there, folder, rounds)
     seconds = {name: statistics.median(one["seconds"] for one in some) for name, some in found.items()}
     rows = []
     for name, median in sorted(seconds.items(), key=lambda pair: pair[1]):
@@ -145,6 +144,26 @@ def against_peers(folder: Path, megabytes: float, rounds: int) -> None:
     print(tabulate(rows, heads, disable_numparse=True))
     if left_out := [name for name in READERS if name not in there]:
         print(f"not installed: {', '.join(left_out)}")
+
+
+def interleaved(readers: list[str], folder: Path, rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """Read with each reader, one after another and again."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in readers}
+    for _ in range(rounds):
+        for name in random.sample(readers, len(readers)):
+            found[name].append(measured(name, folder))
+    return found
+
+
+def with_tools(folder: Path, megabytes: float, rounds: int) -> None:
+    """Print our share of the drain where most rows are no requests; the peers know requests only."""
+    found = interleaved(["igzip_drain", "rlserve_lazy", "rlserve", "rlserve_hashes"], folder, rounds)
+    seconds = {name: statistics.median(one["seconds"] for one in some) for name, some in found.items()}
+    rows = [
+        [name, f"{megabytes / median:.0f}", f"{seconds['igzip_drain'] / median:.2f}"]
+        for name, median in seconds.items()
+    ]
+    print(tabulate(rows, ["reader", "MB/s", "of the drain"], disable_numparse=True))
 
 
 def by_size(home: Path, sizes: list[float], rounds: int) -> None:

@@ -2,8 +2,8 @@
 
 Steps of a trainer, each with groups of samples that share a prompt, each sample a session of several turns that grow
 by the last answer and a tool's output, nearly always on one worker. Hashes and worker ids use all 64 bits; a segment
-holds many gzip members. With `--rollout`, the framework's attempts and weight updates stand beside it. The same seed
-gives the same rows on any machine.
+holds many gzip members. With `--tools`, tool calls and some payloads stand between the requests; with `--rollout`, the
+framework's attempts and weight updates stand beside the trace. The same seed gives the same rows on any machine.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agents import with_tools
 from rollout import Framework
 
 if TYPE_CHECKING:
@@ -135,22 +136,23 @@ def _row(turn: Turn, draw: random.Random) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, megabytes: float, seed: int = 1, *, rollout: bool = False) -> int:
+def write(folder: Path, megabytes: float, seed: int = 1, *, rollout: bool = False, tools: bool = False) -> int:
     """Write segments with that much JSON, counted before compression, into `folder`; return the number of rows.
 
     A rollout ends with a whole step, and with the framework's records beside the trace.
     """
     folder.mkdir(parents=True, exist_ok=True)
     framework = Framework(folder) if rollout else None
-    began, size, count, member = 0, 0, 0, []
+    began, size, count, member, harness = 0, 0, 0, [], random.Random(seed)
     for step, rows in enumerate(steps(seed)):
         began = began or rows[0]["event_time_unix_ms"]
-        for row in rows:
+        written = list(with_tools(rows, harness)) if tools else rows
+        for row in written:
             wrapped = {"timestamp": row["event_time_unix_ms"] - began, "event": row}
-            line = json.dumps(wrapped, separators=(",", ":")).encode() + b"\n"
+            line = json.dumps(wrapped, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
             member.append(line)
             size, count = size + len(line), count + 1
-            full = size >= megabytes * 1e6 and (framework is None or row is rows[-1])
+            full = size >= megabytes * 1e6 and (framework is None or row is written[-1])
             if full or len(member) == LINES_A_MEMBER:
                 segment = folder / f"request-trace.{(count - 1) // LINES_A_SEGMENT:06d}.jsonl.gz"
                 with segment.open("ab") as file:
@@ -171,9 +173,10 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the capture")
     parser.add_argument("--megabytes", type=float, default=20, help="JSON before compression (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tools", action="store_true", help="with tool calls and payloads between the requests")
     parser.add_argument("--rollout", action="store_true", help="with the framework's attempts and weight updates")
-    arguments = parser.parse_args()
-    print(f"{write(arguments.out, arguments.megabytes, arguments.seed, rollout=arguments.rollout):,} rows")
+    given = parser.parse_args()
+    print(f"{write(given.out, given.megabytes, given.seed, rollout=given.rollout, tools=given.tools):,} rows")
 
 
 if __name__ == "__main__":
