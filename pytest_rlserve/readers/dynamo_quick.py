@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Span = tuple[int, int]
+Line = tuple[int, bytes]
+"""Its place among the lines of a block, and its text."""
 _NAME = HASHES.encode()
 _MARK = b'"%s":[' % _NAME
 _ESCAPED = (b"\\u002", b"\\u005", b"\\u006", b"\\u007", b'\\"' + _NAME)
@@ -42,7 +44,7 @@ class Block:
     tools: Part
     hashes: list[Span | None]
     """For each `request_end`, where in the block the digits of its hashes stand."""
-    doubtful: list[tuple[int, bytes]]
+    doubtful: list[Line]
     """Places and text of the lines that only the careful path can judge."""
 
 
@@ -53,21 +55,15 @@ def understand(text: bytes) -> Block:
         Doubt: the parts do not add up.
     """
     heads, spans = _cut(text)
-    lines: list[bytes] = []
     decoded = at_once(_LINE, heads)
     if decoded is None:
-        lines = split(heads)
-        decoded = _one_by_one(lines)
+        decoded = _one_by_one(split(heads))
     ends, tools, doubtful = _sorted(decoded)
-    sure, known = heads, decoded
-    if doubtful:
-        lines = lines or split(heads)
-        sure, known = b"\n".join(_without(doubtful, lines)), _without(doubtful, decoded)
-    if fill_ends(ends) + fill_tools(tools) + _wrappers(known) != keys(sure):
-        lines = lines or split(heads)
-        _require_sound(lines, ends, tools)
-    hashes = _paired(ends, doubtful, lines, spans)
-    return Block(len(decoded), ends, tools, hashes, _originals(text, doubtful))
+    aside = _lines_at(doubtful, heads)
+    if fill_ends(ends) + fill_tools(tools) + _wrappers(_without(doubtful, decoded)) != _keys(heads, aside):
+        _require_sound(split(heads), ends, tools)
+    hashes = _paired(ends, aside, spans)
+    return Block(len(decoded), ends, tools, hashes, _lines_at(doubtful, text))
 
 
 def _one_by_one(lines: list[bytes]) -> list[Any]:
@@ -99,7 +95,14 @@ def _sorted(lines: Sequence[Any]) -> tuple[Part, Part, list[int]]:
 
 def _without(places: list[int], lines: list[Any]) -> list[Any]:
     left_out = set(places)
-    return [line for place, line in enumerate(lines) if place not in left_out]
+    return [line for place, line in enumerate(lines) if place not in left_out] if places else lines
+
+
+def _keys(text: bytes, aside: list[Line]) -> int | None:
+    """Count the keys of a text without those of some lines; None if that is not sure."""
+    counts = [keys(line) for _, line in aside]
+    every = keys(text)
+    return None if every is None or None in counts else every - sum(filter(None, counts))
 
 
 def _wrappers(lines: list[Any]) -> int:
@@ -141,9 +144,9 @@ def _cut(text: bytes) -> tuple[bytes, list[Span]]:
     return b"".join(heads), spans
 
 
-def _originals(text: bytes, places: Sequence[int]) -> list[tuple[int, bytes]]:
-    """Return lines of the text as they were before the cutting."""
-    lines: list[tuple[int, bytes]] = []
+def _lines_at(places: Sequence[int], text: bytes) -> list[Line]:
+    """Return some lines of a text, by ascending places."""
+    lines: list[Line] = []
     here = start = 0
     for place in places:
         for _ in range(here, place):
@@ -153,13 +156,13 @@ def _originals(text: bytes, places: Sequence[int]) -> list[tuple[int, bytes]]:
     return lines
 
 
-def _paired(ends: Part, doubtful: Sequence[int], lines: Sequence[bytes], spans: Sequence[Span]) -> list[Span | None]:
-    """Give each row with hashes its cut, in the order of the lines, passing over the cuts of doubtful lines.
+def _paired(ends: Part, aside: list[Line], spans: Sequence[Span]) -> list[Span | None]:
+    """Give each row with hashes its cut, in the order of the lines, passing over the cuts of lines aside.
 
     No other line has more cuts than rows: the key has one place in its type, and given twice it does not add up.
     """
     hashes = ends.columns[HASHES]
-    passed = {place: lines[place].count(_MARK) for place in doubtful}
+    passed = {place: line.count(_MARK) for place, line in aside}
     if there(hashes) + sum(passed.values()) != len(spans):
         raise Doubt
     left = iter(spans)
