@@ -47,8 +47,8 @@ def main() -> None:
         home = arguments.folder or Path(made)
         print(f"{arguments.megabytes:g} MB of JSON, one core, medians of {arguments.rounds} interleaved rounds\n")
         against_peers(trace(home, arguments.megabytes), arguments.megabytes, arguments.rounds)
-        print("\nThe same with tool calls and payloads between the requests\n")
-        with_tools(trace(home, arguments.megabytes, tools=True), arguments.megabytes, arguments.rounds)
+        print("\nShare of the drain for other traffic\n")
+        by_traffic(home, arguments.megabytes, arguments.rounds)
         sizes = [size for size in (10, arguments.megabytes, arguments.large) if size]
         print("\nMemory over the imported baseline, and time a row\n")
         by_size(home, sizes, arguments.rounds)
@@ -57,11 +57,11 @@ def main() -> None:
             by_processes(home, max(sizes), arguments.rounds)
 
 
-def trace(home: Path, megabytes: float, *, one_shard: bool = False, tools: bool = False) -> Path:
-    """Return a folder with a trace of that size, made if it is not there."""
-    folder = home / f"{megabytes:g}MB{'-tools' if tools else ''}"
+def trace(home: Path, megabytes: float, kind: str = "", *, one_shard: bool = False) -> Path:
+    """Return a folder with a trace of that size, and of a kind that the generator knows, made if it is not there."""
+    folder = home / (f"{megabytes:g}MB-{kind}" if kind else f"{megabytes:g}MB")
     if not folder.is_dir():
-        write(folder, megabytes, tools=tools)
+        write(folder, megabytes, **({kind: True} if kind else {}))
     if not one_shard:
         return folder
     single = home / f"{megabytes:g}MB-one-shard"
@@ -155,15 +155,14 @@ def interleaved(readers: list[str], folder: Path, rounds: int) -> dict[str, list
     return found
 
 
-def with_tools(folder: Path, megabytes: float, rounds: int) -> None:
-    """Print our share of the drain where most rows are no requests; the peers know requests only."""
-    found = interleaved(["igzip_drain", "rlserve_lazy", "rlserve", "rlserve_hashes"], folder, rounds)
-    seconds = {name: statistics.median(one["seconds"] for one in some) for name, some in found.items()}
-    rows = [
-        [name, f"{megabytes / median:.0f}", f"{seconds['igzip_drain'] / median:.2f}"]
-        for name, median in seconds.items()
-    ]
-    print(tabulate(rows, ["reader", "MB/s", "of the drain"], disable_numparse=True))
+def by_traffic(home: Path, megabytes: float, rounds: int) -> None:
+    """Print our share of the drain for longer prompts, and where most rows are no requests, which no peer reads."""
+    rows = []
+    for kind, about in (("long", "prompts of 11,000 tokens"), ("tools", "tool calls and payloads too")):
+        found = interleaved(["igzip_drain", *DRAIN, "rlserve"], trace(home, megabytes, kind), rounds)
+        drain, *ours = (statistics.median(one["seconds"] for one in some) for some in found.values())
+        rows.append([about, *(f"{drain / seconds:.2f}" for seconds in ours)])
+    print(tabulate(rows, ["traffic", *DRAIN, "rlserve"], disable_numparse=True))
 
 
 def by_size(home: Path, sizes: list[float], rounds: int) -> None:

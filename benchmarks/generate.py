@@ -29,7 +29,9 @@ STAYS = 0.9
 """How often a turn goes to the worker of the turn before it, as with KV routing."""
 UPDATE_MS = 3000
 """Time between the last answer of a step and the first request of the next."""
-SYSTEM_TOKENS, PROMPT_TOKENS, ANSWER_TOKENS, TOOL_TOKENS = 256, (300, 3000), (32, 512), (200, 1000)
+SYSTEM_TOKENS, ANSWER_TOKENS = 256, (32, 512)
+SHORT, LONG = ((300, 3000), (200, 1000)), ((4000, 12000), (400, 2000))
+"""Tokens of a group's prompt, and of a tool's output: 4,000 and 11,000 tokens a request, in the mean."""
 LINES_A_MEMBER, LINES_A_SEGMENT = 400, 4000
 
 
@@ -47,8 +49,9 @@ class Prompt:
         return Prompt(total, [*self.hashes[:whole], *fresh])
 
 
-def steps(seed: int) -> Iterator[list[dict[str, Any]]]:
+def steps(seed: int, *, long: bool = False) -> Iterator[list[dict[str, Any]]]:
     """Yield the request_end records of a trainer's step, without end; workers drop their caches between two steps."""
+    prompts, outputs = LONG if long else SHORT
     draw = random.Random(seed)
     system = Prompt().grown(SYSTEM_TOKENS, draw)
     now = 1_791_000_000_000
@@ -56,9 +59,10 @@ def steps(seed: int) -> Iterator[list[dict[str, Any]]]:
     for step in itertools.count():
         turns: list[dict[str, Any]] = []
         for group in range(GROUPS):
-            prompt = system.grown(draw.randint(*PROMPT_TOKENS), draw)
+            prompt = system.grown(draw.randint(*prompts), draw)
             for sample in range(SAMPLES):
-                turns += _session(draw, f"step{step}-g{group:02d}-s{sample}", prompt, workers, now)
+                name = f"step{step}-g{group:02d}-s{sample}"
+                turns += _session(draw, name, prompt, workers, now, outputs=outputs)
         turns.sort(key=lambda row: row["event_time_unix_ms"])
         yield turns
         now = turns[-1]["event_time_unix_ms"] + UPDATE_MS
@@ -77,7 +81,9 @@ class Turn:
     at: int
 
 
-def _session(draw: random.Random, name: str, prompt: Prompt, workers: list[int], now: int) -> Iterator[dict[str, Any]]:
+def _session(
+    draw: random.Random, name: str, prompt: Prompt, workers: list[int], now: int, *, outputs: tuple[int, int]
+) -> Iterator[dict[str, Any]]:
     cached, at, worker = 0, now + draw.randrange(500), draw.choice(workers)
     for number in range(TURNS):
         if draw.random() > STAYS:
@@ -87,7 +93,7 @@ def _session(draw: random.Random, name: str, prompt: Prompt, workers: list[int],
         yield row
         at = row["event_time_unix_ms"] + draw.randrange(20, 400)
         cached = prompt.tokens // BLOCK * BLOCK
-        prompt = prompt.grown(turn.answer + draw.randint(*TOOL_TOKENS), draw)
+        prompt = prompt.grown(turn.answer + draw.randint(*outputs), draw)
 
 
 def _row(turn: Turn, draw: random.Random) -> dict[str, Any]:
@@ -136,7 +142,9 @@ def _row(turn: Turn, draw: random.Random) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, megabytes: float, seed: int = 1, *, rollout: bool = False, tools: bool = False) -> int:
+def write(
+    folder: Path, megabytes: float, seed: int = 1, *, rollout: bool = False, tools: bool = False, long: bool = False
+) -> int:
     """Write segments with that much JSON, counted before compression, into `folder`; return the number of rows.
 
     A rollout ends with a whole step, and with the framework's records beside the trace.
@@ -144,7 +152,7 @@ def write(folder: Path, megabytes: float, seed: int = 1, *, rollout: bool = Fals
     folder.mkdir(parents=True, exist_ok=True)
     framework = Framework(folder) if rollout else None
     began, size, count, member, harness = 0, 0, 0, [], random.Random(seed)
-    for step, rows in enumerate(steps(seed)):
+    for step, rows in enumerate(steps(seed, long=long)):
         began = began or rows[0]["event_time_unix_ms"]
         written = list(with_tools(rows, harness)) if tools else rows
         for row in written:
@@ -173,10 +181,12 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the capture")
     parser.add_argument("--megabytes", type=float, default=20, help="JSON before compression (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--long", action="store_true", help="prompts of 11,000 tokens in the mean, not 4,000")
     parser.add_argument("--tools", action="store_true", help="with tool calls and payloads between the requests")
     parser.add_argument("--rollout", action="store_true", help="with the framework's attempts and weight updates")
     given = parser.parse_args()
-    print(f"{write(given.out, given.megabytes, given.seed, rollout=given.rollout, tools=given.tools):,} rows")
+    kinds = {"rollout": given.rollout, "tools": given.tools, "long": given.long}
+    print(f"{write(given.out, given.megabytes, given.seed, **kinds):,} rows")
 
 
 if __name__ == "__main__":
