@@ -88,3 +88,14 @@ def test_an_object_that_is_taken_away_between_two_ranges_is_told(
         client.delete_object(Bucket=BUCKET, Key=KEY)
         with pytest.raises(UsageError, match="could not be read"):
             file.read()
+
+
+def test_hashes_that_are_left_in_a_store_are_read_from_the_same_objects(server: Server, reached: Reach) -> None:
+    client = server.client()
+    client.put_object(Bucket=BUCKET, Key=KEY, Body=rows(1))
+    reached(server.port)
+    same, other = open_capture(URI, hashes=False), open_capture(URI, hashes=False)
+    assert same.requests.equals(open_capture(URI).requests)
+    client.put_object(Bucket=BUCKET, Key=KEY, Body=rows(2))
+    with pytest.raises(UsageError, match="not the object any more"):
+        _ = other.chains
