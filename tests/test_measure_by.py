@@ -1,4 +1,4 @@
-"""`rlserve measure --by worker|step`: the tables on the command line."""
+"""`rlserve measure`: the tables on the command line, and that they are not to be trusted where a file is broken."""
 
 from __future__ import annotations
 
@@ -60,3 +60,14 @@ def test_the_report_holds_the_tables_of_each_capture(tmp_path: Path) -> None:
     parts = [row["shares"]["kv_reuse_fraction"] for row in capture["tables"]["kv_by_worker"]["rows"]]
     shares = sum(part["numerator"] for part in parts) / sum(part["denominator"] for part in parts)
     assert shares == pytest.approx(capture["metrics"][0]["value"])
+
+
+@pytest.mark.parametrize("asked", [["--metric=ttft.p50"], ["--metric=kv_reuse_fraction"], [], ["--by=worker"]])
+def test_numbers_of_a_broken_capture_come_with_what_is_broken(
+    asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["measure", str(CAPTURES / "killed_1"), *asked]) == 1
+    last = capsys.readouterr().out.strip().split("\n")[-1]
+    assert last.startswith(
+        "killed_1 is not to be trusted, 'rlserve check' says why: request-trace.000001.jsonl.gz: is trunc"
+    )

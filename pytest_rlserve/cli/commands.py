@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_rlserve.capture import Capture
     from pytest_rlserve.gate.policy import Policy
     from pytest_rlserve.gate.verdicts import Gate
+    from pytest_rlserve.metrics import Scope
 
 GOOD, BAD, WRONG = 0, 1, 2
 
@@ -45,6 +46,19 @@ def captures_of(paths: Sequence[str], policy: Policy, *, hashes: bool = True) ->
     with progress.shown(sys.stderr):
         names = [one for path in paths for one in captures_in(path)]
         return [open_capture(one, settings=policy.readers, hashes=hashes) for one in names]
+
+
+def _distrusted(captures: Sequence[Capture]) -> list[str]:
+    """Say of each capture that nothing should be believed of it, if its files are broken, and why."""
+    from pytest_rlserve.reports.escape import terminal_safe
+
+    lines = []
+    for capture in captures:
+        broken = [finding for finding in capture.findings if finding.severity in ("error", "failure")]
+        if broken:
+            more = f" (and {len(broken) - 1:,} more)" if len(broken) > 1 else ""
+            lines.append(f"{capture.name} is not to be trusted, 'rlserve check' says why: {broken[0]}{more}")
+    return [terminal_safe(line) for line in lines]
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -81,29 +95,39 @@ def _coverage(capture: Capture) -> str:
 
 
 def measure(arguments: argparse.Namespace) -> int:
-    """Print metrics of captures; return 1 if one that was named is not observable."""
-    from tabulate import tabulate
-
-    from pytest_rlserve import units
+    """Print metrics of captures; return 1 if one that was named is not observable, or a capture is broken."""
     from pytest_rlserve.metrics import METRICS, measuring
 
     policy = policy_of(arguments.policy)
-    if arguments.by:
-        return broken_down(captures_of(arguments.captures, policy), policy.scope, arguments)
     keys = [measuring.canonical(key) for key in arguments.metric or measuring.all_keys()]
-    hashes = any(METRICS[key.partition(".")[0]].hashes for key in keys)
+    hashes = bool(arguments.by) or any(METRICS[key.partition(".")[0]].hashes for key in keys)
     captures = captures_of(arguments.captures, policy, hashes=hashes)
-    measured = [[measuring.measure(capture, key, policy.scope) for capture in captures] for key in keys]
+    if arguments.by:
+        status = broken_down(captures, policy.scope, arguments)
+    else:
+        status = _measured(captures, keys, policy.scope, named=bool(arguments.metric))
+    doubts = _distrusted(captures)
+    print(*doubts, sep="\n", end="\n" if doubts else "")
+    return BAD if doubts else status
+
+
+def _measured(captures: Sequence[Capture], keys: Sequence[str], scope: Scope, *, named: bool) -> int:
+    from tabulate import tabulate
+
+    from pytest_rlserve import units
+    from pytest_rlserve.metrics import measuring
+
+    measured = [[measuring.measure(capture, key, scope) for capture in captures] for key in keys]
     rows = [[row[0].name, *(units.show(one.value, one.unit) for one in row)] for row in measured]
     print(tabulate(rows, ["metric", *(capture.name for capture in captures)], disable_numparse=True))
-    for one in (one for row in measured for one in row if one.excluded and one.value is not None and arguments.metric):
+    for one in (one for row in measured for one in row if one.excluded and one.value is not None and named):
         print(f"{one.name} of {one.capture} leaves out: {one.excluded}")
     absent: dict[tuple[str, str | None], list[str]] = {}
     for one in (one for row in measured for one in row if one.value is None):
         absent.setdefault((one.capture, one.why), []).append(one.name)
     for (capture, why), names in absent.items():
         print(f"{', '.join(names)} of {capture} {'is' if len(names) == 1 else 'are'} not observable: {why}")
-    return BAD if arguments.metric and absent else GOOD
+    return BAD if named and absent else GOOD
 
 
 def compare(arguments: argparse.Namespace) -> int:
