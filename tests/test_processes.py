@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -122,3 +124,53 @@ def test_an_interrupt_ends_the_helpers_too() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended(crew) == [-signal.SIGKILL]
+
+
+@pytest.mark.parametrize("executable", ["/nowhere/python", "", None])
+def test_without_other_processes_this_one_does_everything(
+    executable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with Crew("operator", 3) as crew:
+        assert crew.do([Task("neg", 1, 1), Task("neg", 2, 1)]) == [-1, -2]
+    assert ended(crew) == []
+
+
+def test_helpers_that_could_start_help_where_no_more_may(
+    chores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    class Few(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            if started:
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            started.append(self)
+            super().__init__(*args, **kwargs)  # type: ignore[arg-type,call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", Few)
+    (tmp_path / "met").mkdir()
+    with Crew(chores, 3) as crew:
+        assert len(set(crew.do([Task("meet", str(tmp_path / "met"), 1)] * 2))) == 2
+
+
+def test_a_helper_runs_nothing_of_the_folder_that_it_starts_in(
+    chores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "met").mkdir(parents=True)
+    (tmp_path / "here" / "json.py").write_text("open('ran', 'w')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])  # no text, which Python passes over
+    with Crew(chores, 2) as crew:
+        assert len(set(crew.do([Task("meet", "met", 1)] * 2))) == 2
+    assert not (tmp_path / "here" / "ran").exists()
+
+
+def test_what_else_is_written_between_the_answers_of_a_helper_is_passed_over(
+    chores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_CHILD", "print('welcome'); print(5); print('[]'); print('\"abc\"'); " + local._CHILD)
+    (tmp_path / "met").mkdir()
+    with Crew(chores, 2) as crew:
+        found = crew.do([Task("meet", str(tmp_path / "met"), 1)] * 2)
+    assert sorted(found) == sorted([os.getpid(), crew._helpers[0].pid])

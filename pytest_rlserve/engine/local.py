@@ -49,13 +49,12 @@ class Crew:
     """This process and its helpers."""
 
     def __init__(self, module: str, processes: int) -> None:
-        """Start every process but this one; they import `module`, which has the functions of all tasks."""
+        """Start every process but this one, or as many as there may be.
+
+        They import `module`, which has the functions of all tasks.
+        """
         self._module = module
-        command = [sys.executable, "-c", _CHILD, json.dumps(sys.path), module]
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        self._helpers = [
-            subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing) for _ in range(processes - 1)
-        ]
+        self._helpers = list(_started(module, processes - 1))
 
     def __enter__(self) -> Self:
         """Return the crew, which leaving the context ends."""
@@ -103,6 +102,16 @@ class Crew:
             helper.kill()
 
 
+def _started(module: str, number: int) -> Iterator[subprocess.Popen[bytes]]:
+    paths = [path for path in sys.path if isinstance(path, str)]  # Python passes over all others, too
+    safe = "-I" if sys.flags.isolated else "-P"  # or a json.py where we happen to be would run
+    command = [sys.executable or "", safe, "-c", _CHILD, json.dumps(paths), module]
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    with contextlib.suppress(OSError):  # no more are allowed, or Python is part of another program
+        for _ in range(number):
+            yield subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing)
+
+
 def _do(module: str, task: Task) -> Any:
     return getattr(import_module(module), task.name)(task.argument)
 
@@ -126,11 +135,11 @@ def _answers(helper: subprocess.Popen[bytes], asked: Any) -> Iterator[tuple[int,
     for line in helper.stdout:
         try:
             kind, *said = json.loads(line)
-        except ValueError:
-            return  # it died while writing
+        except (TypeError, ValueError):
+            continue  # it died while writing, or something else wrote there: while it lives, its tasks are its own
         if kind == "answer":
             yield said[0], said[1]
-        else:
+        elif kind == "read":
             progress.advance(*said)
 
 
