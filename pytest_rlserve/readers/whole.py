@@ -126,6 +126,7 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
     Returns:
         What each file gave, None for one that has to be read in one go.
     """
+    before = list(map(_state, files))
     with local.Crew(pieces.__name__, processes) as crew:
         planned = planned_pieces(files, _TURNS * processes, folder)
         tasks = []
@@ -135,11 +136,20 @@ def read(files: Sequence[File], folder: Path, processes: int) -> list[Content | 
                 tasks.append(Task("digest", some[0].path, some[0].size // _DIGESTS))
         answers = iter(crew.do(tasks))
     found = []
-    for file, some in zip(files, planned, strict=True):
+    for file, some, state in zip(files, planned, before, strict=True):
         whole = Whole(file)
         read = [(next(answers), piece, partial(_mapped, piece, whole.names)) for piece in some]
-        found.append(put_together(whole, read, next(answers) if len(some) > 1 else None))
+        content = put_together(whole, read, next(answers) if len(some) > 1 else None)
+        found.append(content if _state(file) == state else None)
     return found
+
+
+def _state(file: File) -> tuple[int, int] | None:
+    """Return what differs once a file was written to: its pieces and its digest would not be those of one content."""
+    if not isinstance(file.path, Path):
+        return None  # it is read in one piece
+    told = file.path.stat()
+    return told.st_size, told.st_mtime_ns
 
 
 def _mapped(piece: Piece, names: Sequence[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from blake3 import blake3
 from hand_made import Record, jsonl, members, request_end
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -160,6 +161,37 @@ def test_processes_read_what_one_process_reads(large: Path, monkeypatch: pytest.
     assert found.requests.equals(small.requests)
     assert found.sources == alone.sources == small.sources
     assert (found.findings, found.digest) == (small.findings, small.digest)
+
+
+@pytest.mark.parametrize("change", [b"a line more\n", None], ids=["grows", "is cut short"])
+def test_a_file_that_changes_while_it_is_read_is_read_again_in_one_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: bytes | None
+) -> None:
+    path = tmp_path / "request-trace.jsonl"
+    path.write_bytes(jsonl(rows(40)))
+
+    class Meanwhile(Here):
+        def do(self, tasks: Sequence[local.Task]) -> list[Any]:
+            *first, last = tasks
+            found = super().do(first)
+            path.write_bytes(path.read_bytes() + change if change else jsonl(rows(3)))
+            return [*found, *super().do([last])]
+
+    monkeypatch.setattr(local, "Crew", Meanwhile)
+    monkeypatch.setattr(assemble, "_LARGE", 0)
+    monkeypatch.setattr(local, "processors", lambda: 2)
+    found = open_capture(path)
+    monkeypatch.setattr(assemble, "_LARGE", 1 << 60)
+    now = open_capture(path)
+    assert found.requests.equals(now.requests)
+    assert (found.sources, found.findings) == (now.sources, now.findings)
+
+
+def test_the_digest_of_a_whole_file_is_that_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    for size in (0, 1, pieces._STEP, pieces._STEP + 1):
+        path.write_bytes(bytes(range(256)) * (size // 256) + b"x" * (size % 256))
+        assert pieces.digest(str(path)) == blake3(path.read_bytes()).hexdigest()
 
 
 KILLED = """
