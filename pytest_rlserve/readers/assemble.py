@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +16,7 @@ from pytest_rlserve import model
 from pytest_rlserve.capture import Capture, Finding, Source
 from pytest_rlserve.chains import chains_of
 from pytest_rlserve.engine import local, progress
-from pytest_rlserve.errors import EvidenceError
+from pytest_rlserve.errors import EvidenceError, UsageError
 from pytest_rlserve.readers import READERS, on_ray, shards, whole, worker_ids
 from pytest_rlserve.scattered import Unread, joined
 
@@ -30,6 +31,7 @@ _LARGE = 200_000_000
 """Bytes of trace from which several processes read faster than one, and tables go to files."""
 _PACKED = 3
 """How many bytes of text a byte of gzip holds, more or less."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _TRACE = "dynamo.request.trace.v1"
 
 
@@ -97,17 +99,29 @@ def _left(capture: Capture, found: Found, settings: Mapping[str, Mapping[str, An
 
 
 def _contents(parts: list[tuple[File, Reader]], engine: str) -> list[Content]:
-    """Read every file: on Ray, or large traces in several processes and with their tables in files."""
+    """Read every file: on Ray, or large traces in several processes and with their tables in files.
+
+    Raises:
+        UsageError: there is no room for these.
+    """
     traces = [file for file, reader in parts if reader.name == _TRACE]
     done: Sequence[Content | None] = on_ray.read(traces, engine) if engine != "local" else ()
     if sum(map(_text_size, traces)) < _LARGE:
         return _all(parts, done)
-    # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
-    with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
-        processes = local.processors()
-        if engine == "local" and processes > 1:
-            done = whole.read(traces, Path(folder), processes)
-        return _all(parts, done, Path(folder))
+    try:
+        # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
+        with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
+            processes = local.processors()
+            if engine == "local" and processes > 1:
+                done = whole.read(traces, Path(folder), processes)
+            return _all(parts, done, Path(folder))
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        where = tempfile.gettempdir()
+        raise UsageError(
+            f"{where} has no room for the tables of large traces: set TMPDIR to a folder that has"
+        ) from None
 
 
 def _all(parts: list[tuple[File, Reader]], done: Sequence[Content | None], folder: Path | None = None) -> list[Content]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import tempfile
@@ -15,8 +16,10 @@ from hand_made import Record, jsonl, members, request_end
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pytest_rlserve import model
 from pytest_rlserve.chains import expand
 from pytest_rlserve.engine import local
+from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers import assemble, dynamo, open_capture, pieces, whole
 from pytest_rlserve.readers.jsonl import Content, File
 
@@ -262,6 +265,21 @@ def test_what_a_process_could_not_do_is_done_here(large: Path, monkeypatch: pyte
     monkeypatch.setattr(local, "_CHILD", "import os; os.kill(os.getpid(), 9)")
     found = open_capture(large)
     assert (found.requests.num_rows, found.findings) == (60, ())
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_full_folder_for_temporary_files_is_named(
+    large: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(local, "processors", lambda: processes)
+    monkeypatch.setattr(local, "Crew", Here)
+    monkeypatch.setattr(model.pa, "OSFile", full)
+    where = tempfile.gettempdir()
+    with pytest.raises(UsageError, match=f"^{where} has no room .*: set TMPDIR to a folder that has$"):
+        open_capture(large)
 
 
 def test_a_cut_shard_is_told_with_its_member_as_in_one_go(large: Path) -> None:
