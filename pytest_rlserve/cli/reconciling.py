@@ -29,7 +29,7 @@ def reconcile(arguments: argparse.Namespace) -> int:
     from pytest_rlserve.ledger import Level
 
     policy = policy_of(arguments.policy)
-    captures = captures_of(arguments.captures, policy, hashes=False)
+    captures = captures_of(arguments.captures, policy)
     found = [(capture.name, line) for capture in captures for line in lines_of(capture, arguments.by)]
     for level in get_args(Level):
         if some := [(name, line) for name, line in found if line.level == level]:

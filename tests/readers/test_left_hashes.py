@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -108,16 +109,23 @@ def test_whatever_is_in_a_file_no_hash_is_believed_without_a_look(tmp_path: Path
         assert left.requests.equals(whole.requests)
 
 
-@pytest.mark.parametrize(
-    "command", [["measure", "--metric=ttft.p50", "--metric=completion_fraction"], ["reconcile", "--ids"]]
-)
 def test_a_command_that_needs_no_hash_leaves_them_alone(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = main([command[0], str(ROLLOUT), *command[1:]]), capsys.readouterr()
+    command = ["measure", str(ROLLOUT), "--metric=ttft.p50", "--metric=completion_fraction"]
+    expected = main(command), capsys.readouterr()
     untouched(monkeypatch)
-    assert (main([command[0], str(ROLLOUT), *command[1:]]), capsys.readouterr()) == expected
+    assert (main(command), capsys.readouterr()) == expected
     assert "hashes were looked at" not in json.dumps(expected)
+
+
+def test_rows_whose_hashes_are_none_reconcile_with_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROLLOUT, tmp_path / "run")
+    shard = tmp_path / "run" / "request-trace.000000.jsonl.gz"
+    some = gzip.decompress(shard.read_bytes()).replace(b'"input_sequence_hashes":[', b'"input_sequence_hashes":[0x', 9)
+    shard.write_bytes(gzip.compress(some))
+    assert main(["reconcile", str(tmp_path / "run")]) == 1
+    assert "requests_are_joined does not hold for run" in capsys.readouterr().out
 
 
 def test_a_command_that_needs_them_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
