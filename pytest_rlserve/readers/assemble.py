@@ -90,7 +90,7 @@ def _left(capture: Capture, found: Found, settings: Mapping[str, Mapping[str, An
         whole = assemble(found, settings)
     except OSError as error:
         raise EvidenceError(f"{capture.name} cannot be read again for its hashes: {error.strerror or error}") from None
-    if whole.digest != capture.digest:
+    if [(one.path, one.digest) for one in whole.sources] != [(one.path, one.digest) for one in capture.sources]:
         raise EvidenceError(f"{capture.name} changed after it was read: read it again")
     if more := [finding for finding in whole.findings if finding not in capture.findings]:
         others = f", nor are {len(more) - 1:,} more" if len(more) > 1 else ""

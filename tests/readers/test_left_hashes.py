@@ -92,6 +92,18 @@ def test_files_that_changed_or_went_are_not_taken_for_what_was_read(tmp_path: Pa
         _ = gone.chains
 
 
+def test_files_that_changed_places_are_not_taken_for_what_was_read(tmp_path: Path) -> None:
+    shards = [tmp_path / f"request-trace.{number:06d}.jsonl" for number in range(2)]
+    for number, shard in enumerate(shards):
+        shard.write_bytes(jsonl([request_end(f"r{number}", **replay(number))]))
+    found = open_capture(tmp_path, hashes=False)
+    one, other = (shard.read_bytes() for shard in shards)
+    shards[0].write_bytes(other)
+    shards[1].write_bytes(one)
+    with pytest.raises(EvidenceError, match="changed after it was read: read it again"):
+        _ = found.chains
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(traces())
 def test_whatever_is_in_a_file_no_hash_is_believed_without_a_look(tmp_path: Path, content: bytes) -> None:
