@@ -114,9 +114,10 @@ def _trained(capture: Capture, joined: Joined) -> tuple[int, list[Finding]]:
     claimed = _claims(attempts, own=joined.level == "request")
     judged = attempts.are("accepted") & (served > 0) & ~lacking & _complete(attempts, served)
     judged &= ~np.isnan(claimed) & ~np.isnan(counted)
-    findings = []
+    first, findings = np.zeros(size, dtype=np.int64), []
+    first[owners[::-1]] = joined.order[::-1]  # of several, the last one stays
     for place in np.flatnonzero(judged & (claimed > counted)).tolist():
-        account, row = attempts[place], int(joined.order[owners == attempts.attempts[place]][0])
+        account, row = attempts[place], int(first[attempts.attempts[place]])
         text = (
             f"{account.name}: accepted with {int(claimed[place]):,} output tokens, "
             f"{int(counted[place]):,} were served for it"
