@@ -41,7 +41,14 @@ def fail(asked):
         until(fallen.exists)
         return "done"
     fallen.touch()
-    os.kill(os.getpid(), 9) if asked["killed"] else 1 / 0
+    os.kill(os.getpid(), asked["signal"]) if asked["signal"] else 1 / 0
+
+def read(asked):
+    meet(asked["met"])
+    for _ in range(0 if os.getpid() == asked["caller"] else 20):
+        time.sleep(0.05)
+        progress.advance(size=1)
+    return os.getpid()
 
 def write(line):
     with open(line["to"], "a") as file:
@@ -74,12 +81,25 @@ def test_the_caller_works_beside_its_helper_and_counts_what_both_read(chores: st
     assert counted == [(5, 2)] * 2
 
 
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "failed"])
-def test_what_a_helper_took_and_did_not_do_is_done_here(chores: str, tmp_path: Path, killed: bool) -> None:
-    asked = {"fallen": str(tmp_path / "fallen"), "caller": os.getpid(), "killed": killed}
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP, None], ids=["killed", "stopped", "failed"])
+def test_what_a_helper_took_and_did_not_do_is_done_here(
+    chores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: int | None
+) -> None:
+    monkeypatch.setattr(local, "_SILENCE", 0.2)
+    asked = {"fallen": str(tmp_path / "fallen"), "caller": os.getpid(), "signal": sent}
     with Crew(chores, 2) as crew:
         assert crew.do([Task("fail", asked, 1)] * 3) == ["done"] * 3
-    assert ended(crew) == [-signal.SIGKILL if killed else 1]
+    assert ended(crew) == [-signal.SIGKILL if sent else 1]
+
+
+def test_a_helper_that_tells_of_what_it_reads_is_waited_for(
+    chores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_SILENCE", 0.5)
+    asked = {"met": str(tmp_path / "met"), "caller": os.getpid()}
+    (tmp_path / "met").mkdir()
+    with Crew(chores, 2) as crew:
+        assert sorted(crew.do([Task("read", asked, 1)] * 2)) == sorted([os.getpid(), crew._helpers[0].pid])
 
 
 def test_the_largest_task_is_the_first_and_answers_keep_the_order_of_the_tasks(chores: str, tmp_path: Path) -> None:
@@ -146,7 +166,7 @@ def test_helpers_that_could_start_help_where_no_more_may(
             if started:
                 raise BlockingIOError(11, "Resource temporarily unavailable")
             started.append(self)
-            super().__init__(*args, **kwargs)  # type: ignore[arg-type,call-overload]
+            super().__init__(*args, **kwargs)  # type: ignore[call-overload]
 
     monkeypatch.setattr(subprocess, "Popen", Few)
     (tmp_path / "met").mkdir()

@@ -2,7 +2,7 @@
 
 The others are fresh interpreters, which neither import the caller's main program, as a spawned process would, nor
 inherit locks and threads, as a forked one would. They start before anybody knows the tasks, for their imports take
-time, and nobody waits for them. What a process took and did not do (it was killed, or ran out of memory) is done
+time, and nobody waits for them. What a process took and did not do (it was killed, ran out of memory, or hangs) is done
 here in the end, so that no answer is ever missing.
 """
 
@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pytest_rlserve.engine.local import serve; serve()"
 )
+_SILENCE = 60.0
+"""Seconds without a word after which a helper hangs: it tells of every megabyte that it reads."""
 
 
 class Task(NamedTuple):
@@ -54,6 +57,7 @@ class Crew:
         They import `module`, which has the functions of all tasks.
         """
         self._module = module
+        self._heard = 0.0
         self._helpers = list(_started(module, processes - 1))
 
     def __enter__(self) -> Self:
@@ -80,15 +84,24 @@ class Crew:
         ):
             asked = [(number, tasks[number]) for number in numbers], taken
 
-            def note(found: Iterator[tuple[int, Any]]) -> None:
-                for number, answer in found:
-                    answers[number] = answer
-                    if len(answers) == len(tasks):
-                        self._stop()  # nobody waits for one that still imports
+            def note(number: int, answer: Any) -> None:
+                answers[number] = answer
+                if len(answers) == len(tasks):
+                    self._stop()  # nobody waits for one that still imports
+
+            def hear(helper: subprocess.Popen[bytes]) -> None:
+                for kind, *said in _said(helper, asked):
+                    self._heard = time.monotonic()
+                    (note if kind == "answer" else progress.advance)(*said)
 
             try:
-                others = [threads.submit(note, _answers(helper, asked)) for helper in self._helpers]
-                note(_done(self._module, *asked))
+                others = [threads.submit(hear, helper) for helper in self._helpers]
+                for done in _done(self._module, *asked):
+                    note(*done)
+                self._heard = time.monotonic()
+                while wait(others, _SILENCE / 10).not_done:
+                    if time.monotonic() - self._heard > _SILENCE:
+                        self._stop()
                 for one in others:
                     one.result()
                 for number in set(numbers) - set(answers):
@@ -126,21 +139,18 @@ def _done(module: str, tasks: Sequence[tuple[int, Task]], taken: str) -> Iterato
         yield number, _do(module, task)
 
 
-def _answers(helper: subprocess.Popen[bytes], asked: Any) -> Iterator[tuple[int, Any]]:
-    """Yield what a helper answers until it ends, however it ends."""
+def _said(helper: subprocess.Popen[bytes], asked: Any) -> Iterator[list[Any]]:
+    """Yield what a helper says until it ends, however it ends."""
     assert helper.stdin is not None
     assert helper.stdout is not None
     with contextlib.suppress(BrokenPipeError), helper.stdin as told:
         told.write(json.dumps(asked).encode())
     for line in helper.stdout:
-        try:
-            kind, *said = json.loads(line)
-        except (TypeError, ValueError):
-            continue  # it died while writing, or something else wrote there: while it lives, its tasks are its own
-        if kind == "answer":
-            yield said[0], said[1]
-        elif kind == "read":
-            progress.advance(*said)
+        # What is torn was written as it died. While it lives, its tasks are its own, whatever else writes there.
+        with contextlib.suppress(ValueError):
+            said = json.loads(line)
+            if isinstance(said, list) and said and said[0] in ("answer", "read"):
+                yield said
 
 
 def serve() -> None:

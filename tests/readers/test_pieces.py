@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from blake3 import blake3
 from hand_made import Record, jsonl, members, request_end
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_rlserve import model
 from pytest_rlserve.chains import expand
 from pytest_rlserve.engine import local
 from pytest_rlserve.errors import UsageError
@@ -192,7 +192,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_in_one_go(
 
 def test_the_digest_of_a_whole_file_is_that_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "large"
-    for size in (0, 1, pieces._STEP, pieces._STEP + 1):
+    for size in (0, 1, 1 << 20, (1 << 20) + 1):
         path.write_bytes(bytes(range(256)) * (size // 256) + b"x" * (size % 256))
         assert pieces.digest(str(path)) == blake3(path.read_bytes()).hexdigest()
 
@@ -276,7 +276,7 @@ def test_a_full_folder_for_temporary_files_is_named(
 
     monkeypatch.setattr(local, "processors", lambda: processes)
     monkeypatch.setattr(local, "Crew", Here)
-    monkeypatch.setattr(model.pa, "OSFile", full)
+    monkeypatch.setattr(pa, "OSFile", full)
     where = tempfile.gettempdir()
     with pytest.raises(UsageError, match=f"^{where} has no room .*: set TMPDIR to a folder that has$"):
         open_capture(large)
