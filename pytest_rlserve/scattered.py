@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pytest_rlserve import chains
-from pytest_rlserve.errors import UsageError
+from pytest_rlserve.errors import EvidenceError, UsageError
 from pytest_rlserve.links import Links
 
 if TYPE_CHECKING:
@@ -100,10 +100,23 @@ class Unread:
         """Take what reads them, which happens once."""
         self._read = read
 
-    @cached_property
+    @property
     def chains(self) -> Any:
-        """Return the chains."""
-        return self._read()
+        """Return the chains.
+
+        Raises:
+            EvidenceError: they cannot be had, now or ever.
+        """
+        if isinstance(self._found, EvidenceError):
+            raise EvidenceError(*self._found.args)
+        return self._found
+
+    @cached_property
+    def _found(self) -> Any:
+        try:
+            return self._read()
+        except EvidenceError as error:
+            return error
 
 
 def _not_here() -> UsageError:

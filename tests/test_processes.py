@@ -159,7 +159,7 @@ def test_without_other_processes_this_one_does_everything(
 def test_helpers_that_could_start_help_where_no_more_may(
     chores: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = []
+    started = list[object]()
 
     class Few(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, *args: object, **kwargs: object) -> None:

@@ -151,9 +151,15 @@ def check(
 
 
 def run_check(capture: Capture, name: str, evidence: Evidence | None = None) -> CheckResult:
-    """Run one check on a capture."""
+    """Run one check on a capture.
+
+    Raises:
+        EvidenceError: its block hashes were left in the files, and these have changed, or hold hashes that are none.
+    """
     require_capture(capture)
     one, evidence = CHECKS[name], evidence or Evidence()
+    if name != "rows_fit_schema":  # which says so itself
+        _ = capture.chains  # no verdict on rows that are counted and perhaps none
     found = one.func(capture, evidence)
     status, why = _status(found), found.inconclusive
     if status == "inconclusive":

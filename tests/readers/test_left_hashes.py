@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from test_dynamo_quick import compact, replay, traces, turns
 from test_pieces import Here
 
-from pytest_rlserve.checks import run_check
+from pytest_rlserve.checks import CHECKS, run_check
 from pytest_rlserve.cli import main
 from pytest_rlserve.engine import local
 from pytest_rlserve.errors import EvidenceError
@@ -79,6 +79,20 @@ def test_a_hash_that_is_none_is_named_when_it_is_looked_at(tmp_path: Path) -> No
     result = run_check(found, "rows_fit_schema")
     assert result.status == "error"
     assert "request-trace.jsonl:11" in result.message()
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKS if name != "rows_fit_schema"])
+def test_no_check_passes_on_rows_whose_hashes_are_none(name: str) -> None:
+    def none() -> None:
+        asked.append(name)
+        raise EvidenceError("trace:1: hash 0 is none")
+
+    asked = list[str]()
+    left = open_capture(ROLLOUT).replace(hashes=Unread(none))
+    for _ in range(2):
+        with pytest.raises(EvidenceError, match="hash 0 is none"):
+            run_check(left, name)
+    assert asked == [name]  # for nothing else will come of it
 
 
 def test_files_that_changed_or_went_are_not_taken_for_what_was_read(tmp_path: Path) -> None:
