@@ -106,12 +106,13 @@ def _contents(parts: list[tuple[File, Reader]], engine: str) -> list[Content]:
     """
     traces = [file for file, reader in parts if reader.name == _TRACE]
     done: Sequence[Content | None] = on_ray.read(traces, engine) if engine != "local" else ()
-    if sum(map(_text_size, traces)) < _LARGE:
+    size = sum(map(_text_size, traces))
+    if size < _LARGE:
         return _all(parts, done)
     try:
         # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
         with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
-            processes = local.processors()
+            processes = min(local.processors(), size // max(_LARGE // 2, 1))  # less is no use to one
             if engine == "local" and processes > 1:
                 done = whole.read(traces, Path(folder), processes)
             return _all(parts, done, Path(folder))

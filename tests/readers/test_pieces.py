@@ -166,6 +166,23 @@ def test_processes_read_what_one_process_reads(large: Path, monkeypatch: pytest.
     assert (found.findings, found.digest) == (small.findings, small.digest)
 
 
+def test_no_more_processes_start_than_have_enough_to_read(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[int]()
+
+    class Counted(Here):
+        def __init__(self, module: str, processes: int) -> None:
+            started.append(processes)
+            super().__init__(module, processes)
+
+    monkeypatch.setattr(local, "Crew", Counted)
+    text = 3 * sum(path.stat().st_size for path in large.iterdir())
+    for least, processors in ((text, 64), (text // 2, 64), (text // 2, 3)):
+        monkeypatch.setattr(assemble, "_LARGE", least)
+        monkeypatch.setattr(local, "processors", lambda many=processors: many)
+        open_capture(large)
+    assert started == [2, 4, 3]
+
+
 @pytest.mark.parametrize("change", [b"a line more\n", None], ids=["grows", "is cut short"])
 def test_a_file_that_changes_while_it_is_read_is_read_again_in_one_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: bytes | None
