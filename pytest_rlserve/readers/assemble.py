@@ -41,13 +41,19 @@ def assemble(
     """Read every file and put the tables together; rows of a second producer's shards are left out.
 
     What Ray reads stays there, so that nothing is gained by leaving hashes in files.
+
+    Raises:
+        UsageError: a file cannot be read, or there is no room for its tables.
     """
     hashes |= engine != "local"
     told = [
         (replace(file, settings=settings.get(reader.name, {}), hashes=hashes), reader) for file, reader in found.files
     ]
     progress.expect(sum(file.path.stat().st_size for file, _ in told if file.path.is_file()))
-    contents = _contents(told, engine)
+    try:
+        contents = _contents(told, engine)
+    except OSError as error:
+        raise UsageError(_unreadable(found.name, error)) from None
     traces = {content.label: content.rows for content in contents if content.format == _TRACE}
     foreign, findings = shards.inventory(traces, found.shards)
     kept = [content for content in contents if content.label not in foreign]
@@ -88,8 +94,8 @@ def _left(capture: Capture, found: Found, settings: Mapping[str, Mapping[str, An
     """
     try:
         whole = assemble(found, settings)
-    except OSError as error:
-        raise EvidenceError(f"{capture.name} cannot be read again for its hashes: {error.strerror or error}") from None
+    except UsageError as error:
+        raise EvidenceError(f"{capture.name} cannot be read again for its hashes: {error}") from None
     if [(one.path, one.digest) for one in whole.sources] != [(one.path, one.digest) for one in capture.sources]:
         raise EvidenceError(f"{capture.name} changed after it was read: read it again")
     if more := [finding for finding in whole.findings if finding not in capture.findings]:
@@ -98,31 +104,25 @@ def _left(capture: Capture, found: Found, settings: Mapping[str, Mapping[str, An
     return whole.chains
 
 
-def _contents(parts: list[tuple[File, Reader]], engine: str) -> list[Content]:
-    """Read every file: on Ray, or large traces in several processes and with their tables in files.
+def _unreadable(name: str, error: OSError) -> str:
+    if error.errno in _NO_ROOM:
+        return f"{tempfile.gettempdir()} has no room for the tables of large traces: set TMPDIR to a folder that has"
+    return f"{error.filename or name} cannot be read: {error.strerror or error}"
 
-    Raises:
-        UsageError: there is no room for these.
-    """
+
+def _contents(parts: list[tuple[File, Reader]], engine: str) -> list[Content]:
+    """Read every file: on Ray, or large traces in several processes and with their tables in files."""
     traces = [file for file, reader in parts if reader.name == _TRACE]
     done: Sequence[Content | None] = on_ray.read(traces, engine) if engine != "local" else ()
     size = sum(map(_text_size, traces))
     if size < _LARGE:
         return _all(parts, done)
-    try:
-        # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
-        with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
-            processes = min(local.processors(), size // max(_LARGE // 2, 1))  # less is no use to one
-            if engine == "local" and processes > 1:
-                done = whole.read(traces, Path(folder), processes)
-            return _all(parts, done, Path(folder))
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        where = tempfile.gettempdir()
-        raise UsageError(
-            f"{where} has no room for the tables of large traces: set TMPDIR to a folder that has"
-        ) from None
+    # What is mapped from the folder stays there until the tables are dropped, though the folder is gone.
+    with tempfile.TemporaryDirectory(prefix="rlserve-") as folder:
+        processes = min(local.processors(), size // max(_LARGE // 2, 1))  # less is no use to one
+        if engine == "local" and processes > 1:
+            done = whole.read(traces, Path(folder), processes)
+        return _all(parts, done, Path(folder))
 
 
 def _all(parts: list[tuple[File, Reader]], done: Sequence[Content | None], folder: Path | None = None) -> list[Content]:

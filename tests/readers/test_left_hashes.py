@@ -102,7 +102,7 @@ def test_files_that_changed_or_went_are_not_taken_for_what_was_read(tmp_path: Pa
     with pytest.raises(EvidenceError, match="run changed after it was read: read it again"):
         _ = changed.chains
     shutil.rmtree(folder)
-    with pytest.raises(EvidenceError, match="run cannot be read again for its hashes: No such file"):
+    with pytest.raises(EvidenceError, match=r"run cannot be read again for its hashes: .* No such file"):
         _ = gone.chains
 
 

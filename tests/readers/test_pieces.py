@@ -21,6 +21,7 @@ from pytest_rlserve.chains import expand
 from pytest_rlserve.engine import local
 from pytest_rlserve.errors import UsageError
 from pytest_rlserve.readers import assemble, dynamo, open_capture, pieces, whole
+from pytest_rlserve.readers import lines as reading
 from pytest_rlserve.readers.jsonl import Content, File
 
 if TYPE_CHECKING:
@@ -296,6 +297,20 @@ def test_a_full_folder_for_temporary_files_is_named(
     monkeypatch.setattr(pa, "OSFile", full)
     where = tempfile.gettempdir()
     with pytest.raises(UsageError, match=f"^{where} has no room .*: set TMPDIR to a folder that has$"):
+        open_capture(large)
+
+
+@pytest.mark.parametrize("least", [0, 1 << 60])
+def test_a_disk_that_fails_while_it_is_read_is_no_traceback(
+    large: Path, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    def failing(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(assemble, "_LARGE", least)
+    monkeypatch.setattr(local, "Crew", Here)
+    monkeypatch.setattr(reading.Part, "readinto", failing)
+    with pytest.raises(UsageError, match=r"^capture cannot be read: Input/output error$"):
         open_capture(large)
 
 
