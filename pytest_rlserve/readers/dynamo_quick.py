@@ -134,8 +134,8 @@ def _cut(text: bytes) -> tuple[bytes, list[Span]]:
     while at >= 0:  # a bracket is rarer than any letter, and one byte is found several times as quickly as many
         if text.endswith(_MARK, here, at + 1):
             end = text.find(b"]", at)
-            if end < 0 or text.find(b"\n", at, end) >= 0:
-                raise Doubt  # the line is torn
+            if end < 0 or text.find(b"\n", at, end) >= 0 or text.find(b'"', at, end) >= 0:
+                raise Doubt  # the line is torn, or it is the head of one row and the tail of another
             spans.append((at + 1, end))
             heads.append(text[here : at + 1])
             here = at = end

@@ -118,6 +118,15 @@ def test_files_that_changed_places_are_not_taken_for_what_was_read(tmp_path: Pat
         _ = found.chains
 
 
+def test_a_row_that_lost_its_middle_is_none_whether_hashes_are_read_or_not(tmp_path: Path) -> None:
+    one, other = (compact(row) for row in turns()[:2])
+    cut = one.index(b"input_sequence_hashes") + 30
+    (tmp_path / "request-trace.jsonl").write_bytes(one[:cut] + other + b"\n" + other + b"\n")
+    left, whole = open_capture(tmp_path, hashes=False), open_capture(tmp_path)
+    assert left.scalars.num_rows == whole.scalars.num_rows == 1
+    assert left.findings == whole.findings
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(traces())
 def test_whatever_is_in_a_file_no_hash_is_believed_without_a_look(tmp_path: Path, content: bytes) -> None:
