@@ -165,7 +165,8 @@ def unpack(chains: pa.Table) -> tuple[Hashes, Numbers]:
     back, shared = (chains[name].to_numpy() for name in ("back", "shared"))
     sizes = shared + pc.fill_null(pc.list_value_length(chains["own"]), 0).to_numpy()
     edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    flat = np.empty(int(edges[-1]), dtype=np.uint64)
+    # numpy would ask for huge pages, which take longer to get than the lists do to write.
+    flat: Hashes = np.frombuffer(pa.allocate_buffer(8 * int(edges[-1])), dtype=np.uint64)
     # In bytes, as plain numbers and between memoryviews, a row is copied twice as quickly as between arrays.
     out, places = flat.view(np.uint8).data, (8 * edges).tolist()
     links = zip(back.tolist(), (8 * shared).tolist(), strict=True)
