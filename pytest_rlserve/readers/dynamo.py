@@ -16,7 +16,7 @@ import numpy as np
 from pytest_rlserve.readers import Head, reader
 from pytest_rlserve.readers.blocks import BlockReader
 from pytest_rlserve.readers.dynamo_prompts import Prompts
-from pytest_rlserve.readers.dynamo_quick import understand
+from pytest_rlserve.readers.dynamo_quick import require_whole, understand
 from pytest_rlserve.readers.dynamo_shapes import RequestEnd, RequestPayload, ToolEvent
 from pytest_rlserve.readers.typed import Doubt
 
@@ -68,6 +68,8 @@ class Shard(BlockReader):
             names = zip(block.ends.sessions, block.ends.parents, strict=True)
             prompts = self._prompts.decode(text, block.hashes, names, self.chains.rows)
             self.chains.extend(prompts.back, prompts.shared, prompts.sizes, prompts.values)
+        else:
+            require_whole(text, block.hashes)
         self.put_judged(aside)
         for table, part, times in (("requests", block.ends, _REQUEST_TIMES), ("tools", block.tools, _TOOL_TIMES)):
             if part.places:

@@ -77,21 +77,22 @@ class Prompts:
 
         Args:
             text: the block.
-            spans: where in it the digits of each row stand, on one line; None for a row without hashes.
+            spans: where in it the digits of each row stand; None for a row without hashes.
             names: session and parent session of each row.
             first: the number of the first row among all.
 
         Raises:
-            Doubt: a number is no unsigned 64-bit integer.
+            Doubt: a number is no unsigned 64-bit integer, or the digits do not stand on one line.
         """
         found = Decoded()
         try:
             pieces = self._linked(found, text, zip(spans, names, strict=True), first) or [b""]
             pieces[0] = b"[" + pieces[0]
             pieces[-1] += b"]"
-            found.values = memoryview(self._numbers(b",".join(pieces)))
-            # No piece holds a closing bracket, so none can open one either.
-            if found.values.nbytes != 8 * sum(filter(None, found.sizes)):
+            digits = b",".join(pieces)
+            found.values = memoryview(self._numbers(digits))
+            # No piece holds a closing bracket, so none can open one either; no number goes on over two lines.
+            if found.values.nbytes != 8 * sum(filter(None, found.sizes)) or b"\n" in digits:
                 raise Doubt
         except (*_BROKEN, Doubt):
             self._forget()  # what was not judged must not be repeated

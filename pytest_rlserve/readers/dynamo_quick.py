@@ -17,10 +17,10 @@ from pytest_rlserve.readers import dynamo_shapes as shapes
 from pytest_rlserve.readers.dynamo_columns import Part, fill_ends, fill_tools
 from pytest_rlserve.readers.lines import split
 from pytest_rlserve.readers.rows import Refusal, decode, keys
-from pytest_rlserve.readers.typed import UNFIT, Doubt, at_once, given, there
+from pytest_rlserve.readers.typed import UNFIT, Doubt, at_once, given, line_feeds, there
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 Span = tuple[int, int]
 Line = tuple[int, bytes]
@@ -59,6 +59,8 @@ def understand(text: bytes) -> Block:
     if decoded is None:
         decoded = _one_by_one(split(heads))
     ends, tools, doubtful = _sorted(decoded)
+    if doubtful and line_feeds(text) != line_feeds(heads):
+        raise Doubt  # a cut goes on over the end of its line
     aside = _lines_at(doubtful, heads)
     if fill_ends(ends) + fill_tools(tools) + _wrappers(_without(doubtful, decoded)) != _keys(heads, aside):
         _require_sound(split(heads), ends, tools)
@@ -134,14 +136,25 @@ def _cut(text: bytes) -> tuple[bytes, list[Span]]:
     while at >= 0:  # a bracket is rarer than any letter, and one byte is found several times as quickly as many
         if text.endswith(_MARK, here, at + 1):
             end = text.find(b"]", at)
-            if end < 0 or text.find(b"\n", at, end) >= 0 or text.find(b'"', at, end) >= 0:
-                raise Doubt  # the line is torn, or it is the head of one row and the tail of another
+            if end < 0:
+                raise Doubt
             spans.append((at + 1, end))
             heads.append(text[here : at + 1])
             here = at = end
         at = text.find(b"[", at + 1)
     heads.append(text[here:])
     return b"".join(heads), spans
+
+
+def require_whole(text: bytes, spans: Iterable[Span | None]) -> None:
+    """See that rows are whole whose digits nobody is going to decode.
+
+    Raises:
+        Doubt: a line is torn, or it is the head of one row and the tail of another.
+    """
+    for begin, end in filter(None, spans):
+        if text.find(b"\n", begin, end) >= 0 or text.find(b'"', begin, end) >= 0:
+            raise Doubt
 
 
 def _lines_at(places: Sequence[int], text: bytes) -> list[Line]:

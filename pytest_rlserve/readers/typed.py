@@ -49,6 +49,11 @@ def at_once(decoder: Decoder[Shape], text: bytes) -> list[Shape] | None:
     return decoded if len(decoded) == inner + 1 else None
 
 
+def line_feeds(text: bytes) -> int:
+    """Count the line feeds in a text."""
+    return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == _LF))
+
+
 Columns = dict[str, Any]
 """Fields by name: lists, or Arrow arrays."""
 
