@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hand_made import jsonl, request_end
 
-from pytest_rlserve.errors import UsageError
+from pytest_rlserve.errors import EvidenceError, UsageError
 from pytest_rlserve.readers import open_capture, store
 
 from .conftest import BUCKET
@@ -97,5 +97,5 @@ def test_hashes_that_are_left_in_a_store_are_read_from_the_same_objects(server: 
     same, other = open_capture(URI, hashes=False), open_capture(URI, hashes=False)
     assert same.requests.equals(open_capture(URI).requests)
     client.put_object(Bucket=BUCKET, Key=KEY, Body=rows(2))
-    with pytest.raises(UsageError, match="not the object any more"):
+    with pytest.raises(EvidenceError, match="not the object any more"):
         _ = other.chains
