@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from test_dynamo_quick import compact, replay, traces, turns
 from test_pieces import Here
 
+from pytest_rlserve.asserts import assert_latency, assert_limit
 from pytest_rlserve.checks import CHECKS, run_check
 from pytest_rlserve.cli import main
 from pytest_rlserve.engine import local
@@ -68,10 +69,15 @@ def test_a_metric_looks_at_hashes_if_it_says_so(name: str) -> None:
     assert bool(asked) == METRICS[name].hashes
 
 
-def test_a_hash_that_is_none_is_named_when_it_is_looked_at(tmp_path: Path) -> None:
+def spoilt(folder: Path) -> Capture:
+    """Write a trace of which the eleventh row has a hash that is none, and read it without."""
     rows = [*turns(), request_end("bad", **replay(1, 2**64)), request_end("last")]
-    (tmp_path / "request-trace.jsonl").write_bytes(b"".join(compact(row) + b"\n" for row in rows))
-    found = open_capture(tmp_path, hashes=False)
+    (folder / "request-trace.jsonl").write_bytes(b"".join(compact(row) + b"\n" for row in rows))
+    return open_capture(folder, hashes=False)
+
+
+def test_a_hash_that_is_none_is_named_when_it_is_looked_at(tmp_path: Path) -> None:
+    found = spoilt(tmp_path)
     assert (found.scalars.num_rows, found.findings) == (12, ())
     why = r"request-trace.jsonl:11: request.replay.input_sequence_hashes.1 must be at most 18446744073709551615"
     with pytest.raises(EvidenceError, match=why):
@@ -116,6 +122,14 @@ def test_files_that_changed_places_are_not_taken_for_what_was_read(tmp_path: Pat
     shards[1].write_bytes(one)
     with pytest.raises(EvidenceError, match="changed after it was read: read it again"):
         _ = found.chains
+
+
+def test_no_limit_is_kept_by_rows_whose_hashes_are_none(tmp_path: Path) -> None:
+    found = spoilt(tmp_path)
+    with pytest.raises(EvidenceError, match=r"request-trace.jsonl:11"):
+        assert_limit(found, "request_latency.p50", "600s")
+    with pytest.raises(EvidenceError, match=r"request-trace.jsonl:11"):
+        assert_latency(found, "request_latency", p50="600s")
 
 
 def test_a_row_that_lost_its_middle_is_none_whether_hashes_are_read_or_not(tmp_path: Path) -> None:
