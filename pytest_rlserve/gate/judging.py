@@ -20,6 +20,7 @@ def compare(
 
     Raises:
         BaselineError: the file is there but cannot be trusted.
+        EvidenceError: a capture cannot be trusted.
     """
     from pathlib import Path
 
@@ -33,4 +34,6 @@ def compare(
     some = [captures] if isinstance(captures, Capture) else list(captures)
     path = Path(baseline)
     gate = Gate(captures=some, policy=policy, folder=path.parent, series=path.stem)
+    for key in policy.gated:
+        gate.require_trust("metrics", key)
     return [gate.comparison(key, allowed) for key, allowed in policy.gated.items()]

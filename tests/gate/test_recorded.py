@@ -7,8 +7,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
+from oracle import CAPTURES
 
 from gate.series import Series, recorded
+from pytest_rlserve import compare
+from pytest_rlserve.errors import EvidenceError
 from pytest_rlserve.readers import open_capture
 
 if TYPE_CHECKING:
@@ -123,3 +126,8 @@ def test_a_queue_as_the_primary_is_held_against_its_anchor_too(tmp_path: Path) -
     for number in range(3):
         found.take(as_job("baseline_kv_1", f"job-{number}"))
     assert found.gate(as_job("baseline_kv_2", "job-z")).compare("queue_depth.mean").verdict == "pass"
+
+
+def test_a_broken_capture_is_compared_with_nothing() -> None:
+    with pytest.raises(EvidenceError, match="not judged: killed_1 cannot be trusted, see checks::shards_are_whole"):
+        compare(open_capture(CAPTURES / "killed_1"), CAPTURES.parents[2] / "baselines" / "tiny-qwen2-4w.json")
