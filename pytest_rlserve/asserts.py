@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from pytest_rlserve.checks import CheckResult, Evidence, run_check
-from pytest_rlserve.errors import UsageError, nearest
+from pytest_rlserve.errors import UsageError, nearest, require_capture
 from pytest_rlserve.gate.limits import parse_limit
 from pytest_rlserve.joins.reconciliation import PARTS, Part, reconcile
 from pytest_rlserve.metrics import Scope, measuring
@@ -135,6 +135,7 @@ def assert_limit(capture: Capture, metric: str, limit: float | str, *, scope: Sc
         parsed = parse_limit(metric, limit)
     except UsageError as error:
         raise UsageError(str(error)) from None  # without this package's frames
+    require_capture(capture)
     _ = capture.chains  # no verdict on rows that are counted and perhaps none, as for checks
     measured = measuring.measure(capture, metric, scope)
     if parsed.judge(measured) != "pass":
